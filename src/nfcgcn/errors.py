@@ -1,0 +1,35 @@
+"""What goes wrong in words a user can act on: one line that names the culprit and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class NFCError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class GraphError(NFCError, ValueError):
+    """A graph or a split that is not what it claims to be."""
+
+
+class ConfigError(NFCError, ValueError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+
+class DatasetError(NFCError):
+    """A dataset that cannot be found, fetched or trusted."""
+
+
+class NFCWarning(UserWarning):
+    """Something that works, but probably not as the user hopes."""
+
+
+def unknown(kind: str, name: str, options: Iterable[str]) -> str:
+    """Say that `name` is no known `kind`, with the near names, or all of them where none is near."""
+    known = sorted(options)
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"unknown {kind} '{name}'; did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"unknown {kind} '{name}'; choose from {', '.join(known)}"

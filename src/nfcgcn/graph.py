@@ -1,0 +1,320 @@
+"""The graph and its split: frozen values, checked here and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+
+from nfcgcn.errors import GraphError, NFCWarning
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    r"""An undirected graph :math:`G = (V, E, X)` whose nodes carry features and, some of them, labels.
+
+    Build one with :meth:`from_edges` or :meth:`from_pyg`, which clean what they are given; the constructor itself takes
+    clean parts and refuses others. Features keep the form they come in: sparse stays sparse.
+    """
+
+    adjacency: sp.csr_array
+    """``[N, N]``, symmetric, ones only, no loops, no duplicates, sorted indices."""
+    features: sp.csr_array | Floats
+    """``[N, D]``, SciPy CSR or dense, float32, finite."""
+    labels: Ints
+    """``[N]``, the class of each node, or -1 for none."""
+    name: str = "graph"
+    node_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    test_nodes: Ints | None = None
+    """The publisher's own test nodes, where the dataset has such; they follow all other labelled nodes."""
+
+    def __post_init__(self) -> None:
+        _check_adjacency(self.adjacency)
+        n = self.num_nodes
+        if self.features.shape[0] != n:
+            raise GraphError(f"`features` must have one row a node: {n} nodes, got {self.features.shape[0]} rows")
+        _check_finite(self.features)
+        if self.labels.shape != (n,) or self.labels.dtype != np.int64:
+            raise GraphError(
+                f"`labels` must be {n} int64 numbers, one a node, got {self.labels.dtype} of shape {self.labels.shape}"
+            )
+        if n and self.labels.min() < -1:
+            raise GraphError(f"`labels` must be classes from 0 up, or -1 for none, got {self.labels.min()}")
+        for what, names, count in (
+            ("node_names", self.node_names, n),
+            ("feature_names", self.feature_names, self.num_features),
+        ):
+            if names is not None and len(names) != count:
+                raise GraphError(f"`{what}` must hold {count} names, got {len(names)}")
+        if self.class_names is not None and n and self.labels.max() >= len(self.class_names):
+            raise GraphError(
+                f"`class_names` holds {len(self.class_names)} names, but a node has label {self.labels.max()}"
+            )
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: npt.ArrayLike,
+        features: sp.sparray | sp.spmatrix | npt.ArrayLike,
+        *,
+        labels: npt.ArrayLike | None = None,
+        name: str = "graph",
+        node_names: Sequence[str] | None = None,
+        feature_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        test_nodes: Ints | None = None,
+    ) -> Graph:
+        """Build a graph from node pairs ``[2, E]`` in any direction; loops and duplicates are dropped.
+
+        Without ``labels`` no node has one.
+        """
+        x = _as_features(features)
+        n = x.shape[0]
+        pairs = np.asarray(edges)
+        if pairs.size == 0:
+            pairs = np.zeros((2, 0), dtype=np.int64)
+        if pairs.ndim != 2 or pairs.shape[0] != 2:
+            raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}")
+        if not np.issubdtype(pairs.dtype, np.integer):
+            raise GraphError(f"`edges` must hold integer node ids, got {pairs.dtype}")
+        outside = (pairs < 0) | (pairs >= n)
+        if outside.any():
+            where = int(outside.any(axis=0).argmax())
+            culprit = int(pairs[:, where][outside[:, where]][0])
+            raise GraphError(
+                f"edge {where} names node {culprit}, but the graph has {n} nodes (ids 0 to {n - 1}); "
+                "correct the edge or add the node's features"
+            )
+        return cls(
+            adjacency=_undirected(pairs.astype(np.int64), n),
+            features=x,
+            labels=np.full(n, -1, np.int64) if labels is None else np.asarray(labels).astype(np.int64),
+            name=name,
+            node_names=None if node_names is None else tuple(node_names),
+            feature_names=None if feature_names is None else tuple(feature_names),
+            class_names=None if class_names is None else tuple(class_names),
+            test_nodes=test_nodes,
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Data, *, name: str = "graph") -> Graph:
+        """Build a graph from a PyTorch Geometric ``Data`` with ``x``, ``edge_index`` and, optionally, ``y``."""
+        if data.x is None or data.edge_index is None:
+            missing = "x" if data.x is None else "edge_index"
+            raise GraphError(f"the PyG data has no `{missing}`; a graph needs node features and edges")
+        y = data.y
+        if y is not None and (y.dim() != 1 or y.is_floating_point()):
+            raise GraphError(f"the PyG data's `y` must be one integer class a node, got {y.dtype} {list(y.shape)}")
+        return cls.from_edges(
+            data.edge_index.cpu().numpy(),
+            _from_tensor(data.x.detach().cpu()),
+            labels=None if y is None else y.cpu().numpy(),
+            name=data.get("name") or name,
+            node_names=data.get("node_names"),
+            feature_names=data.get("feature_names"),
+            class_names=data.get("class_names"),
+        )
+
+    def to_pyg(self, split: Split | None = None) -> Data:
+        """Return a PyTorch Geometric ``Data``; sparse features become a torch CSR tensor, a split becomes masks."""
+        from torch_geometric.data import Data
+
+        data = Data(x=self.x, edge_index=self.edge_index, y=self.y, num_nodes=self.num_nodes, name=self.name)
+        for key in ("node_names", "feature_names", "class_names"):
+            if getattr(self, key) is not None:
+                data[key] = list(getattr(self, key))
+        for part in ("train", "val", "test") if split else ():
+            mask = torch.zeros(self.num_nodes, dtype=torch.bool)
+            mask[torch.from_numpy(getattr(split, part))] = True
+            data[f"{part}_mask"] = mask
+        return data
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.adjacency.shape[0])
+
+    @property
+    def num_edges(self) -> int:
+        """Undirected edges: each counts once."""
+        return int(self.adjacency.nnz) // 2
+
+    @property
+    def num_features(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def num_classes(self) -> int:
+        if self.class_names is not None:
+            return len(self.class_names)
+        return int(self.labels.max()) + 1 if self.num_nodes else 0
+
+    @property
+    def is_sparse(self) -> bool:
+        return not isinstance(self.features, np.ndarray)
+
+    @cached_property
+    def x(self) -> torch.Tensor:
+        """Features for torch: sparse CSR or dense, the same object at every call."""
+        if isinstance(self.features, np.ndarray):
+            return torch.from_numpy(self.features)
+        return _csr_tensor(self.features)
+
+    @cached_property
+    def edge_index(self) -> torch.Tensor:
+        """``[2, 2E]``: each undirected edge in both directions, sorted."""
+        coo = self.adjacency.tocoo()
+        return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
+
+    @cached_property
+    def y(self) -> torch.Tensor:
+        return torch.from_numpy(self.labels)
+
+    def class_name(self, label: int) -> str:
+        return self.class_names[label] if self.class_names is not None else str(label)
+
+    def __repr__(self) -> str:
+        form = "sparse" if self.is_sparse else "dense"
+        return (
+            f"Graph('{self.name}', nodes={self.num_nodes}, edges={self.num_edges}, "
+            f"features={self.num_features} {form}, classes={self.num_classes})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which nodes to learn from, which to choose by, and which to be judged on."""
+
+    train: Ints
+    val: Ints
+    test: Ints
+    name: str = "given"
+
+    def __post_init__(self) -> None:
+        for part in ("train", "val", "test"):
+            nodes = getattr(self, part)
+            if nodes.dtype != np.int64 or nodes.ndim != 1:
+                raise GraphError(f"the split's `{part}` must be a list of node ids, got {nodes.dtype} {nodes.shape}")
+        everything = np.concatenate([self.train, self.val, self.test])
+        nodes, counts = np.unique(everything, return_counts=True)
+        if (counts > 1).any():
+            raise GraphError(f"the split uses node {nodes[counts > 1][0]} twice; its parts must be disjoint")
+
+    @classmethod
+    def from_pyg(cls, data: Data) -> Split:
+        """Read the ``train_mask``, ``val_mask`` and ``test_mask`` of a PyTorch Geometric ``Data``."""
+        masks = {}
+        for part in ("train", "val", "test"):
+            mask = data.get(f"{part}_mask")
+            if mask is None or mask.dim() != 1:
+                raise GraphError(f"the PyG data needs a one-dimensional `{part}_mask` to give a split")
+            masks[part] = mask.cpu().nonzero().squeeze(1).numpy()
+        return cls(**masks)
+
+    def check(self, graph: Graph) -> None:
+        """Refuse a split that does not fit `graph`; warn of classes that training will never see."""
+        for part in ("train", "val", "test"):
+            nodes = getattr(self, part)
+            if len(nodes) and (nodes.min() < 0 or nodes.max() >= graph.num_nodes):
+                raise GraphError(f"the split's `{part}` names a node outside 0 to {graph.num_nodes - 1}")
+            unlabelled = nodes[graph.labels[nodes] < 0]
+            if len(unlabelled):
+                raise GraphError(f"the split's `{part}` holds node {unlabelled[0]}, which has no label; leave it out")
+        for part, why in (("train", "learn from"), ("val", "choose the best epoch by")):
+            if not len(getattr(self, part)):
+                raise GraphError(
+                    f"the split '{self.name}' has no labelled {part} node to {why}; label nodes or change the split"
+                )
+        present = np.unique(graph.labels[graph.labels >= 0])
+        unseen = np.setdiff1d(present, graph.labels[self.train])
+        if len(unseen):
+            names = ", ".join(f"'{graph.class_name(int(c))}'" for c in unseen)
+            warnings.warn(
+                f"no training node has class {names}; the model can never predict it", NFCWarning, stacklevel=2
+            )
+
+    def __repr__(self) -> str:
+        return f"Split('{self.name}', train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
+
+
+def _undirected(pairs: Ints, n: int) -> sp.csr_array:
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    rows, cols = np.concatenate([pairs, pairs[::-1]], axis=1)
+    matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, cols)), shape=(n, n))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def _as_features(features: Any) -> sp.csr_array | Floats:
+    if sp.issparse(features):
+        matrix = sp.csr_array(features, dtype=np.float32)
+        matrix.sum_duplicates()
+        return matrix
+    dense = np.ascontiguousarray(features, dtype=np.float32)
+    if dense.ndim != 2:
+        raise GraphError(f"`features` must have two dimensions [nodes, features], got {dense.ndim}")
+    return dense
+
+
+def _check_adjacency(a: sp.csr_array) -> None:
+    if a.shape[0] != a.shape[1]:
+        raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
+    if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
+        raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
+    if not a.has_canonical_format or (a.data != 1).any() or a.diagonal().any() or (a != a.T).nnz:
+        raise GraphError(
+            "`adjacency` must be symmetric, of ones, without loops or duplicates; `Graph.from_edges` makes it so"
+        )
+
+
+def _check_finite(features: sp.csr_array | Floats) -> None:
+    values = features if isinstance(features, np.ndarray) else features.data
+    if values.dtype != np.float32:
+        raise GraphError(f"`features` must be float32, got {values.dtype}")
+    bad = np.flatnonzero(~np.isfinite(values).ravel())
+    if len(bad):
+        if isinstance(features, np.ndarray):
+            row, column = divmod(int(bad[0]), features.shape[1])
+        else:
+            row = int(np.searchsorted(features.indptr, bad[0], side="right")) - 1
+            column = int(features.indices[bad[0]])
+        value = values.ravel()[bad[0]]
+        raise GraphError(
+            f"feature {column} of node {row} is {value}; {len(bad)} values are not finite: fill in or drop them first"
+        )
+
+
+def _csr_tensor(matrix: sp.csr_array) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data),
+            size=matrix.shape,
+            check_invariants=False,  # `Graph` has checked them
+        )
+
+
+def _from_tensor(x: torch.Tensor) -> sp.csr_array | npt.NDArray[Any]:
+    if x.layout == torch.strided:
+        return x.numpy()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        x = x.to_sparse_csr()
+    return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
