@@ -172,7 +172,9 @@ class Graph:
         """Features for torch: sparse CSR or dense, the same object at every call."""
         if isinstance(self.features, np.ndarray):
             return torch.from_numpy(self.features)
-        return _csr_tensor(self.features)
+        matrix = self.features
+        starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+        return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)
 
     @cached_property
     def edge_index(self) -> torch.Tensor:
@@ -299,16 +301,11 @@ def _check_finite(features: sp.csr_array | Floats) -> None:
         )
 
 
-def _csr_tensor(matrix: sp.csr_array) -> torch.Tensor:
+def csr_tensor(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Build a torch CSR matrix from parts known to be sound, without torch's notice that CSR is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
-            size=matrix.shape,
-            check_invariants=False,  # `Graph` has checked them
-        )
+        return torch.sparse_csr_tensor(starts, columns, values, size=tuple(size), check_invariants=False)
 
 
 def _from_tensor(x: torch.Tensor) -> sp.csr_array | npt.NDArray[Any]:

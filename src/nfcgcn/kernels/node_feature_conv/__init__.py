@@ -1,0 +1,1 @@
+"""Gather neighbours into feature maps and convolve them."""

@@ -1,0 +1,111 @@
+"""Matrix products whose values and gradients are the same bits for any number of threads.
+
+A BLAS splits a long inner dimension among its threads, so that the rounding of a weight gradient, a sum over all nodes,
+depends on how many there are. Here such sums are cut into a fixed number of blocks, each the work of one thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfcgcn.graph import csr_tensor
+
+BLOCKS = 16
+"""How many pieces a product is cut into; enough for the cores of a workstation, and no function of their number."""
+
+
+def transposed_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a.T @ b`` for contiguous ``a [M, F]`` and ``b [M, H]``: the sum over M is cut into blocks."""
+    size = a.shape[0] // BLOCKS
+    even = BLOCKS * size
+    blocks = torch.bmm(a[:even].view(BLOCKS, size, a.shape[1]).mT, b[:even].view(BLOCKS, size, b.shape[1]))
+    return blocks.sum(0) + a[even:].mT @ b[even:]
+
+
+def row_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` for contiguous ``a [M, F]`` and ``b [F, H]``: the M rows are cut into blocks."""
+    if a.is_cuda:
+        return a @ b
+    size = a.shape[0] // BLOCKS
+    even = BLOCKS * size
+    blocks = torch.bmm(a[:even].view(BLOCKS, size, a.shape[1]), b.expand(BLOCKS, *b.shape)).view(even, b.shape[1])
+    if even == a.shape[0]:
+        return blocks
+    return torch.cat([blocks, transposed_product(a[even:].mT.contiguous(), b)])
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return row_product(a.contiguous(), b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        grad = grad.contiguous()
+        return (
+            row_product(grad, b.mT.contiguous()) if ctx.needs_input_grad[0] else None,
+            transposed_product(a.contiguous(), grad) if ctx.needs_input_grad[1] else None,
+        )
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
+    return _Product.apply(a, b)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class Sparse(NamedTuple):
+    """A constant sparse matrix, ready for products from either side."""
+
+    matrix: Tensor
+    """``[M, F]``, torch CSR."""
+    transpose: Tensor
+    """``[F, M]``, torch CSR of the same entries."""
+    order: Tensor
+    """Where each entry of ``transpose`` stands in ``matrix``."""
+
+    @classmethod
+    def from_csr(cls, matrix: Tensor) -> Sparse:
+        """Pair a torch CSR matrix with its transpose."""
+        num_rows, num_cols = matrix.shape
+        columns = matrix.col_indices()
+        rows = torch.repeat_interleave(
+            torch.arange(num_rows, device=matrix.device), matrix.crow_indices().diff(), output_size=columns.numel()
+        )
+        order = torch.argsort(columns, stable=True)
+        starts = torch.zeros(num_cols + 1, dtype=torch.int64, device=matrix.device)
+        torch.cumsum(torch.bincount(columns, minlength=num_cols), 0, out=starts[1:])
+        transpose = csr_tensor(starts, rows[order], matrix.values()[order], (num_cols, num_rows))
+        return cls(matrix, transpose, order)
+
+    def with_values(self, values: Tensor) -> Sparse:
+        """Return the same pattern with other values, given in the order of ``matrix``."""
+        m, t = self.matrix, self.transpose
+        return Sparse(
+            csr_tensor(m.crow_indices(), m.col_indices(), values, m.shape),
+            csr_tensor(t.crow_indices(), t.col_indices(), values[self.order], t.shape),
+            self.order,
+        )
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, transpose: Tensor, dense: Tensor) -> Tensor:
+        ctx.transpose = transpose
+        return matrix @ dense
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, ctx.transpose @ grad.contiguous()
+
+
+def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
+    """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
+    return _SparseProduct.apply(a.matrix, a.transpose, dense)  # type: ignore[no-untyped-call,no-any-return]

@@ -1,0 +1,249 @@
+"""The layers: node-feature convolution and graph convolution, each forward as its equation reads."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Floats, Ints
+from nfcgcn.kernels.node_feature_conv.reference import convolve, feature_map
+from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
+from nfcgcn.randomness import generator
+from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
+
+Conv = Literal["1d", "2d"]
+Activation = Literal["none", "tanh", "relu"]
+Resample = Literal["once", "epoch"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "tanh": torch.tanh, "relu": F.relu}
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """The value last computed from a tensor, kept until another tensor comes or this one is written to."""
+
+    def __init__(self) -> None:
+        self._key: Callable[[], Tensor | None] = lambda: None
+        self._version = -1
+        self._value: T | None = None
+
+    def get(self, tensor: Tensor, compute: Callable[[Tensor], T]) -> T:
+        """Return what ``compute(tensor)`` gave the last time, or compute it."""
+        version = 0 if tensor.is_inference() else tensor._version
+        if self._value is None or self._key() is not tensor or self._version != version:
+            self._value = compute(tensor)
+            self._key, self._version = weakref.ref(tensor), version
+        return self._value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Remembered[T]:
+        return type(self)()
+
+    def __reduce__(self) -> tuple[type[Remembered[T]], tuple[()]]:
+        return type(self), ()
+
+
+class NodeFeatureConv(nn.Module):
+    r"""Convolve the features of each node and its sampled neighbours: the NFC layer.
+
+    .. math:: h^{(0)}_i = \mathrm{flatten}(\sigma(\mathrm{Conv}(X'_i))), \qquad
+        X'_i = (x_i, x_{j_1}, \ldots, x_{j_{n-1}}), \; j \in \mathcal{N}'_i
+
+    (the paper's equations 4 to 6). ``conv="1d"`` takes the ``n`` slots as channels and slides ``k`` features by ``s``:
+    ``D' c`` outputs with ``D' = (D - k) // s + 1``. ``conv="2d"`` also slides over the slots, ``kernel_width`` of them
+    at a time by one: ``(n - w + 1) c D'`` outputs. Columns that no window reaches do not count.
+
+    Args:
+        in_channels: features a node, ``D``.
+        filters: ``c``.
+        bandwidth: ``n``, slots of the map, the node itself included.
+        kernel_size: ``k``.
+        stride: ``s``.
+        activation: of the convolution's output.
+        dropout: share of the map's cells set to 0 in training; copies of a node lose different cells.
+        slot_order: drawn neighbours in random order, or by falling cosine similarity to the node.
+        resample: draw neighbours once a graph, or anew in every training pass; evaluation always uses the one draw.
+        seed: of the neighbour draw.
+
+    Shapes: ``x [N, D]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        filters: int = 64,
+        *,
+        bandwidth: int = 6,
+        kernel_size: int = 32,
+        stride: int = 16,
+        conv: Conv = "1d",
+        kernel_width: int = 3,
+        activation: Activation = "none",
+        dropout: float = 0.5,
+        slot_order: SlotOrder = "random",
+        resample: Resample = "once",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        at_least_one(bandwidth=bandwidth, filters=filters, kernel_size=kernel_size, stride=stride)
+        check_rate("dropout", dropout)
+        if kernel_size > in_channels:
+            raise ConfigError(
+                f"`kernel_size` must be at most the number of features, {in_channels}, got {kernel_size}; lower it"
+            )
+        if conv == "2d" and not 1 <= kernel_width <= bandwidth:
+            raise ConfigError(
+                f"`kernel_width` must be between 1 and `bandwidth`, {bandwidth}, got {kernel_width}; "
+                "lower it or raise `bandwidth`"
+            )
+        self.in_channels = in_channels
+        self.bandwidth, self.kernel_size, self.stride = bandwidth, kernel_size, stride
+        self.conv, self.activation, self.dropout = conv, activation, dropout
+        self.slot_order, self.resample, self.seed = slot_order, resample, seed
+        width = bandwidth if conv == "1d" else kernel_width
+        # Paper: no bias is printed, and without one the layer stays linear when it has no activation.
+        self.weight = nn.Parameter(torch.empty(filters, width, kernel_size))
+        self.out_channels = (bandwidth - width + 1) * filters * ((in_channels - kernel_size) // stride + 1)
+        self._adjacency: Remembered[tuple[Ints, Ints]] = Remembered()
+        self._table: Remembered[Tensor] = Remembered()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the filters anew (Glorot, uniform)."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
+        """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
+        if neighbours is None:
+            if edge_index is None:
+                raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
+            neighbours = self._draw(x, edge_index)
+        elif neighbours.shape != (x.shape[0], self.bandwidth):
+            raise GraphError(
+                f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
+                f"got {list(neighbours.shape)}"
+            )
+        maps = feature_map(x, neighbours, dropout=self.dropout if self.training else 0.0)
+        return ACTIVATIONS[self.activation](convolve(maps, self.weight, stride=self.stride)).flatten(1)
+
+    def _draw(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        starts, columns = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, x.shape[0]))
+
+        def table(rng: np.random.Generator) -> Tensor:
+            drawn = draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)
+            if self.slot_order == "similarity":
+                drawn = order_by_similarity(drawn, _to_numpy(x))
+            return torch.from_numpy(drawn).to(x.device)
+
+        if self.training and self.resample == "epoch":
+            return table(np.random.default_rng(int(torch.randint(2**62, ()))))
+        return self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, filters={len(self.weight)}, "
+            f"bandwidth={self.bandwidth}, kernel_size={self.kernel_size}, stride={self.stride}, conv='{self.conv}', "
+            f"activation='{self.activation}')"
+        )
+
+
+class GraphConv(nn.Module):
+    r"""Average a linear map of the neighbours with symmetric normalisation: Kipf and Welling's layer, without bias.
+
+    .. math:: H' = \hat A H W, \qquad \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}
+
+    ``x`` is dense ``[N, in_channels]``, CSR, or :class:`Sparse`; ``adjacency`` is an ``edge_index`` or the result of
+    :func:`normalised_adjacency`.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
+        self._normalised: Remembered[Sparse] = Remembered()
+        self._sparse: Remembered[Sparse] = Remembered()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew (Glorot, uniform)."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor | Sparse, adjacency: Tensor | Sparse) -> Tensor:
+        """Return ``A_hat x W``."""
+        if isinstance(x, Tensor) and x.layout == torch.sparse_csr:
+            x = self._sparse.get(x, Sparse.from_csr)
+        hidden = sparse_product(x, self.weight) if isinstance(x, Sparse) else product(x, self.weight)
+        if isinstance(adjacency, Tensor):
+            adjacency = self._normalised.get(adjacency, lambda e: normalised_adjacency(e, len(hidden), hidden.dtype))
+        return sparse_product(adjacency, hidden)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.weight.shape[0]}, {self.weight.shape[1]})"
+
+
+class Linear(nn.Linear):
+    """``nn.Linear`` with Glorot weights, zero bias, and gradients that do not depend on the number of threads."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return ``input W + b``."""
+        return product(input, self.weight.mT) + self.bias
+
+
+def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:
+    r"""Return :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`, where each node has one loop.
+
+    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count what arrives.
+    """
+    loops = torch.arange(num_nodes, device=edge_index.device)
+    source, target = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops.expand(2, -1)], dim=1)
+    scale = torch.bincount(target, minlength=num_nodes).to(dtype).rsqrt()
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([target, source]),
+        scale[source] * scale[target],
+        (num_nodes, num_nodes),
+        check_invariants=False,
+    )
+    return Sparse.from_csr(matrix.coalesce().to_sparse_csr())
+
+
+def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Ints, Ints]:
+    """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours``."""
+    source, target = edge_index.cpu().numpy()
+    if len(source) and not 0 <= min(source.min(), target.min()) <= max(source.max(), target.max()) < num_nodes:
+        raise GraphError(f"`edge_index` names a node outside 0 to {num_nodes - 1}; does it belong to these features?")
+    keep = source != target
+    matrix = sp.csr_array((np.ones(keep.sum(), np.int8), (target[keep], source[keep])), shape=(num_nodes, num_nodes))
+    matrix.sum_duplicates()
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+
+
+def at_least_one(**values: int) -> None:
+    """Refuse counts below 1, by name."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"`{name}` must be at least 1, got {value}")
+
+
+def check_rate(name: str, value: float) -> None:
+    """Refuse a dropout rate outside [0, 1)."""
+    if not 0 <= value < 1:
+        raise ConfigError(f"`{name}` must be at least 0 and below 1, got {value}")
+
+
+def _to_numpy(x: Tensor) -> sp.csr_array | Floats:
+    x = x.detach().cpu()
+    if x.layout != torch.sparse_csr:
+        return x.numpy()
+    return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))

@@ -1,0 +1,116 @@
+"""Which nodes train, validate and test: one pure function a protocol.
+
+The fixed protocols belong to the Planetoid datasets; the random ones fit any graph and take a generator.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.graph import Graph, Ints, Split
+from nfcgcn.randomness import generator
+
+Rule = Literal["fastgcn", "planetoid", "per-class", "ratio"]
+NUM_VAL = 500
+
+
+def fastgcn(graph: Graph) -> Split:
+    """Split as FastGCN does: test on the publisher's nodes, validate on the last 500 of the others, train on the rest.
+
+    Sizes 1208/500/1000 (Cora), 1812/500/1000 (CiteSeer), 18217/500/1000 (PubMed).
+    """
+    # Paper: prints 1827 training nodes for CiteSeer; that counts the 15 nodes that have neither features nor a label.
+    pool, test = _published(graph, "fastgcn")
+    return Split(pool[:-NUM_VAL], pool[-NUM_VAL:], test, name="fastgcn")
+
+
+def planetoid(graph: Graph) -> Split:
+    """Split as Planetoid does: train on the first 20 nodes a class, validate on the next 500, test on the given."""
+    pool, test = _published(graph, "planetoid")
+    first = 20 * graph.num_classes
+    return Split(pool[:first], pool[first : first + NUM_VAL], test, name="planetoid")
+
+
+def per_class(
+    graph: Graph, rng: np.random.Generator, *, train_per_class: int = 20, num_val: int = NUM_VAL, num_test: int = 1000
+) -> Split:
+    """Draw a fixed number of training nodes from each class, then validation and test nodes from all the others.
+
+    A class with fewer nodes gives half of them. Where the others do not suffice, they are shared out in proportion.
+    """
+    order = rng.permutation(_labelled(graph))
+    labels = graph.labels[order]
+    in_train = np.zeros(len(order), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        in_train[members[: min(train_per_class, (len(members) + 1) // 2)]] = True
+    rest = order[~in_train]
+    num_val = min(num_val, round(len(rest) * num_val / (num_val + num_test)))
+    return Split(order[in_train], rest[:num_val], rest[num_val : num_val + num_test], name="per-class")
+
+
+def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, val_ratio: float = 0.2) -> Split:
+    """Draw the given shares of each class for training and validation; the rest tests."""
+    if train_ratio + val_ratio >= 1:
+        raise ConfigError(
+            f"`train_ratio` and `val_ratio` must leave nodes to test on, got {train_ratio} + {val_ratio}; lower one"
+        )
+    order = rng.permutation(_labelled(graph))
+    labels = graph.labels[order]
+    # A node's place within its class, from 0 to 1, decides its part: every class is shared out alike.
+    by_class = np.argsort(labels, kind="stable")
+    counts = np.bincount(labels)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    place = np.empty(len(order))
+    sorted_labels = labels[by_class]
+    place[by_class] = (np.arange(len(order)) - starts[sorted_labels] + 0.5) / counts[sorted_labels]
+    train, val = place < train_ratio, place < train_ratio + val_ratio
+    return Split(order[train], order[val & ~train], order[~val], name="ratio")
+
+
+def make_split(
+    graph: Graph,
+    rule: str,
+    *,
+    seed: int = 0,
+    train_per_class: int = 20,
+    num_val: int = NUM_VAL,
+    num_test: int = 1000,
+    train_ratio: float = 0.6,
+    val_ratio: float = 0.2,
+) -> Split:
+    """Apply the rule of this name; each takes of the settings what it needs."""
+    rng = generator(seed, "split")
+    if rule == "fastgcn":
+        split = fastgcn(graph)
+    elif rule == "planetoid":
+        split = planetoid(graph)
+    elif rule == "per-class":
+        split = per_class(graph, rng, train_per_class=train_per_class, num_val=num_val, num_test=num_test)
+    elif rule == "ratio":
+        split = ratio(graph, rng, train_ratio=train_ratio, val_ratio=val_ratio)
+    else:
+        raise ConfigError(unknown("split", rule, get_args(Rule)))
+    split.check(graph)
+    return split
+
+
+def _labelled(graph: Graph) -> Ints:
+    nodes = np.flatnonzero(graph.labels >= 0)
+    if not len(nodes):
+        raise GraphError(f"no node of '{graph.name}' has a label; there is nothing to learn from")
+    return nodes
+
+
+def _published(graph: Graph, rule: str) -> tuple[Ints, Ints]:
+    """The labelled nodes before the publisher's test nodes, and those test nodes."""
+    if graph.test_nodes is None:
+        raise ConfigError(
+            f"split '{rule}' is defined for cora, citeseer and pubmed only, not for '{graph.name}'; "
+            "use 'per-class' or 'ratio'"
+        )
+    labelled = _labelled(graph)
+    return labelled[labelled < graph.test_nodes.min()], graph.test_nodes
