@@ -1,3 +1,46 @@
-"""Graph node-feature convolution (NFC-GCN)."""
+"""Graph node-feature convolution (NFC-GCN): learning on graphs whose nodes carry features.
+
+In reading order: get a graph, split it, build a model, train it, judge it.
+"""
+
+from nfcgcn.baselines import GCN as GCN
+from nfcgcn.checkpoint import load_model as load_model
+from nfcgcn.datasets import load as load
+from nfcgcn.errors import NFCError as NFCError
+from nfcgcn.evaluation import accuracy as accuracy
+from nfcgcn.evaluation import predict as predict
+from nfcgcn.evaluation import repeat as repeat
+from nfcgcn.evaluation import summarise as summarise
+from nfcgcn.graph import Graph as Graph
+from nfcgcn.graph import Split as Split
+from nfcgcn.layers import GraphConv as GraphConv
+from nfcgcn.layers import NodeFeatureConv as NodeFeatureConv
+from nfcgcn.models import NFCGCN as NFCGCN
+from nfcgcn.sampling import sample_neighbours as sample_neighbours
+from nfcgcn.splits import make_split as make_split
+from nfcgcn.systems import make_config as make_config
+from nfcgcn.training import TrainingConfig as TrainingConfig
+from nfcgcn.training import fit as fit
 
 __version__ = "0.1.0"
+
+__all__ = [  # noqa: RUF022  (reading order)
+    "load",
+    "Graph",
+    "Split",
+    "make_split",
+    "sample_neighbours",
+    "NodeFeatureConv",
+    "GraphConv",
+    "NFCGCN",
+    "GCN",
+    "make_config",
+    "TrainingConfig",
+    "fit",
+    "predict",
+    "accuracy",
+    "repeat",
+    "summarise",
+    "load_model",
+    "NFCError",
+]

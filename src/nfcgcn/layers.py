@@ -209,13 +209,7 @@ def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype 
     loops = torch.arange(num_nodes, device=edge_index.device)
     source, target = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops.expand(2, -1)], dim=1)
     scale = torch.bincount(target, minlength=num_nodes).to(dtype).rsqrt()
-    matrix = torch.sparse_coo_tensor(
-        torch.stack([target, source]),
-        scale[source] * scale[target],
-        (num_nodes, num_nodes),
-        check_invariants=False,
-    )
-    return Sparse.from_csr(matrix.coalesce().to_sparse_csr())
+    return Sparse.from_entries(target, source, scale[source] * scale[target], size=(num_nodes, num_nodes))
 
 
 def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Ints, Ints]:

@@ -79,10 +79,15 @@ class Sparse(NamedTuple):
             torch.arange(num_rows, device=matrix.device), matrix.crow_indices().diff(), output_size=columns.numel()
         )
         order = torch.argsort(columns, stable=True)
-        starts = torch.zeros(num_cols + 1, dtype=torch.int64, device=matrix.device)
-        torch.cumsum(torch.bincount(columns, minlength=num_cols), 0, out=starts[1:])
-        transpose = csr_tensor(starts, rows[order], matrix.values()[order], (num_cols, num_rows))
-        return cls(matrix, transpose, order)
+        starts = _row_starts(columns, num_cols)
+        return cls(matrix, csr_tensor(starts, rows[order], matrix.values()[order], (num_cols, num_rows)), order)
+
+    @classmethod
+    def from_entries(cls, rows: Tensor, columns: Tensor, values: Tensor, *, size: tuple[int, int]) -> Sparse:
+        """Build the matrix from entries in any order; those at the same place are added up."""
+        entries = torch.sparse_coo_tensor(torch.stack([rows, columns]), values, size, check_invariants=False).coalesce()
+        rows, columns = entries.indices()
+        return cls.from_csr(csr_tensor(_row_starts(rows, size[0]), columns, entries.values(), size))
 
     def with_values(self, values: Tensor) -> Sparse:
         """Return the same pattern with other values, given in the order of ``matrix``."""
@@ -92,6 +97,11 @@ class Sparse(NamedTuple):
             csr_tensor(t.crow_indices(), t.col_indices(), values[self.order], t.shape),
             self.order,
         )
+
+
+def _row_starts(rows: Tensor, num_rows: int) -> Tensor:
+    counts = torch.bincount(rows, minlength=num_rows)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 class _SparseProduct(torch.autograd.Function):

@@ -1,0 +1,5 @@
+"""``python -m nfcgcn``: the command line."""
+
+from nfcgcn.cli import main
+
+main()

@@ -1,0 +1,104 @@
+"""Graphs by name: three citation networks, scikit-learn's digits, and citation-like graphs of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from types import MappingProxyType
+from typing import Any
+
+from nfcgcn.datasets import citations, digits, planetoid, planetoid_files
+from nfcgcn.errors import DatasetError, unknown
+from nfcgcn.graph import Graph
+
+__all__ = ["DATASETS", "Dataset", "at_hand", "load"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a dataset before it is loaded; a count is "any" where an option sets it."""
+
+    name: str
+    summary: str
+    nodes: int | str
+    edges: int | str
+    """Undirected, without loops and duplicates."""
+    features: int | str
+    classes: int | str
+    source: str
+    options: tuple[str, ...] = ()
+
+
+_PLANETOID = "github.com/kimiyoung/planetoid"
+
+DATASETS: Mapping[str, Dataset] = MappingProxyType(
+    {
+        dataset.name: dataset
+        for dataset in (
+            Dataset("cora", "machine-learning papers, words present or absent", 2708, 5278, 1433, 7, _PLANETOID),
+            Dataset("citeseer", "computer-science papers, words present or absent", 3327, 4552, 3703, 6, _PLANETOID),
+            Dataset("pubmed", "diabetes papers, words weighted by TF-IDF", 19717, 44324, 500, 3, _PLANETOID),
+            Dataset(
+                "digits",
+                "handwritten digits, 8 x 8 pixels, joined to their nearest neighbours",
+                1797,
+                9929,
+                64,
+                10,
+                "scikit-learn",
+                ("neighbours",),
+            ),
+            Dataset(
+                "citations",
+                "generated papers of any number, with topics and cited classics",
+                "any",
+                "any",
+                "any",
+                "any",
+                "generated",
+                ("nodes", "seed", "classes", "features", "words", "degree", "homophily"),
+            ),
+        )
+    }
+)
+"""Every dataset by name, in the order to show them."""
+
+
+def load(name: str, *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
+    """Return the graph of that name.
+
+    ``data_dir`` is the folder of the Planetoid files; only "cora", "citeseer" and "pubmed" need one. Without it they
+    are looked for under ``$NFCGCN_DATA/planetoid``, then in the user's cache, and downloaded into the cache at last.
+    ``options`` are those of :func:`nfcgcn.datasets.digits.read` and :func:`nfcgcn.datasets.citations.generate`.
+    """
+    dataset = _dataset(name)
+    for option in options:
+        if option not in dataset.options:
+            known = ", ".join(f"`{known}`" for known in dataset.options) or "none"
+            raise DatasetError(f"dataset '{name}' takes no option `{option}`; it takes {known}")
+    if name == "digits":
+        return digits.read(**options)
+    if name == "citations":
+        return citations.generate(**options)
+    return planetoid.read(name, data_dir=data_dir)
+
+
+def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:
+    """Say where :func:`load` would take the dataset from: "bundled", "generated", a folder or "to download".
+
+    "missing" means that a folder of the user's lacks some of its files, which :func:`load` refuses. Files are seen, not
+    checked.
+    """
+    _dataset(name)
+    if name == "digits":
+        return "bundled"
+    if name == "citations":
+        return "generated"
+    return planetoid_files.whereabouts(name, data_dir)
+
+
+def _dataset(name: str) -> Dataset:
+    if name not in DATASETS:
+        raise DatasetError(unknown("dataset", name, DATASETS))
+    return DATASETS[name]

@@ -1,0 +1,28 @@
+"""The options of a dataset, refused where they are out of range."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+from nfcgcn.errors import ConfigError
+
+
+def check_integer(name: str, value: object, *, low: int, high: int | None = None) -> int:
+    """Return `value` as an int inside ``low`` to ``high``, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"`{name}` must be a whole number, got {value!r}")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        rule = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ConfigError(f"`{name}` must be {rule}, got {number}")
+    return number
+
+
+def check_number(name: str, value: object, *, low: float, high: float) -> float:
+    """Return `value` as a float inside ``low`` to ``high``, or refuse it; not-a-number is outside."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"`{name}` must be a number, got {value!r}")
+    number = float(value)
+    if not low <= number <= high:
+        raise ConfigError(f"`{name}` must be between {low:g} and {high:g}, got {number:g}")
+    return number

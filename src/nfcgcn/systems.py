@@ -1,0 +1,162 @@
+"""The models by name, their settings and presets: everything that decides what a run is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from typing import Any
+
+from nfcgcn.baselines.gcn import GCN
+from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.graph import Graph, Split
+from nfcgcn.layers import Activation, Conv, Resample
+from nfcgcn.models import NFCGCN, NodeClassifier
+from nfcgcn.randomness import torch_randomness
+from nfcgcn.sampling import SlotOrder
+from nfcgcn.settings import build_configs, setting
+from nfcgcn.splits import NUM_VAL, Rule, make_split
+from nfcgcn.training import TrainingConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class NFCGCNConfig:
+    """The settings of NFC-GCN, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of each graph convolution but the last")
+    num_layers: int = setting(2, "graph convolutions (K), from 0 up")
+    bandwidth: int = setting(6, "slots of a node's feature map (n), the node itself included")
+    filters: int = setting(64, "filters of the node-feature convolution (c)")
+    kernel_size: int = setting(32, "features a filter sees at a time (k)")
+    stride: int = setting(16, "features between two places of a filter (s)")
+    conv: Conv = setting("1d", "slots as channels, or slid over as well")
+    kernel_width: int = setting(3, "slots a 2D filter sees at a time")
+    activation: Activation = setting("none", "after the node-feature convolution")
+    map_dropout: float = setting(0.5, "dropout on the feature maps")
+    dropout: float = setting(0.5, "dropout on the inputs of graph convolutions 2 to K")
+    slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
+    resample: Resample = setting("once", "draw neighbours once a run, or anew every training epoch")
+
+
+@dataclass(frozen=True)
+class GCNConfig:
+    """The settings of GCN, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of each graph convolution but the last")
+    num_layers: int = setting(2, "graph convolutions")
+    dropout: float = setting(0.5, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Which nodes train, validate and test."""
+
+    split: Rule = setting("per-class", "splitting rule")
+    train_per_class: int = setting(20, "per-class: training nodes a class")
+    num_val: int = setting(NUM_VAL, "per-class: validation nodes")
+    num_test: int = setting(1000, "per-class: test nodes")
+    train_ratio: float = setting(0.6, "ratio: share of training nodes")
+    val_ratio: float = setting(0.2, "ratio: share of validation nodes")
+
+    def __post_init__(self) -> None:
+        for name in ("train_per_class", "num_val", "num_test"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+        for name in ("train_ratio", "val_ratio"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` must be between 0 and 1, got {getattr(self, name)}")
+
+    def make(self, graph: Graph, seed: int) -> Split:
+        """Split `graph`; the rules that draw do so by `seed`."""
+        return make_split(graph, self.split, seed=seed, **{k: v for k, v in asdict(self).items() if k != "split"})
+
+
+@dataclass(frozen=True)
+class System:
+    """A model that can be chosen by name."""
+
+    model: Callable[..., NodeClassifier]
+    config: type
+    summary: str
+    fixed: Mapping[str, Any]
+    """Settings that make it this system and no other."""
+    presets_of: str
+    """Whose presets it uses."""
+
+
+SYSTEMS = {
+    "nfc-gcn": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 1D convolution", {"conv": "1d"}, "nfc-gcn"),
+    "nfc-gcn-2d": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 2D convolution", {"conv": "2d"}, "nfc-gcn"),
+    "gcn": System(GCN, GCNConfig, "GCN (Kipf and Welling, 2017)", {}, "gcn"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that decides a run but the graph and the seed."""
+
+    system: str
+    preset: str
+    model: Any
+    training: TrainingConfig
+    split: SplitConfig
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All settings in one flat mapping."""
+        return {f.name: getattr(part, f.name) for part in (self.model, self.training, self.split) for f in fields(part)}
+
+    def build(self, graph: Graph, seed: int) -> NodeClassifier:
+        """Make the model for `graph`, its weights and neighbours drawn by `seed`."""
+        return self.build_for(graph.num_features, graph.num_classes, seed=seed)
+
+    def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
+        """Make the model for any graph with these numbers of features and classes."""
+        make = SYSTEMS[self.system].model
+        options = asdict(self.model) | ({"seed": seed} if make is NFCGCN else {})
+        with torch_randomness(seed, "weights"):
+            return make(num_features, out_channels=num_classes, **options)
+
+
+def make_config(
+    system: str = "nfc-gcn",
+    *,
+    dataset: str | None = None,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """Put a config together: a system's defaults, then a preset for the dataset, then single settings.
+
+    Without a ``preset``, ``default`` is used where it knows the dataset, ``paper`` where that does, else bare defaults.
+    """
+    if system not in SYSTEMS:
+        raise ConfigError(unknown("model", system, SYSTEMS))
+    chosen = SYSTEMS[system]
+    preset = preset or next((p for p in PRESETS if dataset in _preset(p, chosen)), "default")
+    values = dict(_preset(preset, chosen).get(dataset or "", {}))
+    if not values and preset != "default":
+        known = ", ".join(_preset(preset, chosen)) or "no dataset"
+        raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
+    clash = next((k for k, v in chosen.fixed.items() if (settings or {}).get(k, v) != v), None)
+    if clash:
+        raise ConfigError(f"`{clash}` is {chosen.fixed[clash]} in model '{system}'; choose another --model instead")
+    model, training, split = build_configs(
+        (chosen.config, TrainingConfig, SplitConfig), {**values, **chosen.fixed, **(settings or {})}
+    )
+    return Config(system, preset, model, training, split)
+
+
+PRESETS = ("default", "paper")
+
+
+def _preset(name: str, system: System) -> dict[str, dict[str, Any]]:
+    if name not in PRESETS:
+        raise ConfigError(unknown("preset", name, PRESETS))
+    text = (resources.files("nfcgcn") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return dict(tomllib.loads(text).get(system.presets_of, {}))

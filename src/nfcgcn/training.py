@@ -1,0 +1,176 @@
+"""Training: Adam on the training nodes, the best epoch chosen on the validation nodes; test labels are never read."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.graph import Graph, Split
+from nfcgcn.models import NodeClassifier
+from nfcgcn.randomness import torch_randomness
+from nfcgcn.settings import setting
+
+Monitor = Literal["accuracy", "loss"]
+
+
+class Epoch(TypedDict):
+    """What one epoch came to. Training figures are those of the training pass, with dropout on."""
+
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    val_loss: float
+    val_accuracy: float
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When an epoch is the best so far, and when to give up waiting for a better one."""
+
+    monitor: Monitor = "accuracy"
+    patience: int | None = None
+
+    def merit(self, epoch: Epoch) -> tuple[float, float]:
+        """Rank epochs: the larger, the better; equal accuracies are told apart by the lower loss."""
+        loss, accuracy = -epoch["val_loss"], epoch["val_accuracy"]
+        return (accuracy, loss) if self.monitor == "accuracy" else (loss, accuracy)
+
+    def gives_up(self, epoch: int, best_epoch: int) -> bool:
+        """Say whether `patience` epochs have passed without a better one."""
+        return self.patience is not None and epoch - best_epoch >= self.patience
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained."""
+
+    # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", the waiting time unsaid:
+    # all epochs are run and the best one is kept.
+    epochs: int = setting(200, "epochs at most")
+    learning_rate: float = setting(0.01, "Adam's step size")
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights of the first graph convolution")
+    monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
+    patience: int | None = setting(None, "stop after this many epochs without a better one; none: never")
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ConfigError(f"`epochs` must be at least 1, got {self.epochs}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"`learning_rate` must be above 0, got {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"`weight_decay` must be at least 0, got {self.weight_decay}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"`patience` must be at least 1 or none, got {self.patience}")
+
+    @property
+    def stopping(self) -> Stopping:
+        """The stopping rule."""
+        return Stopping(self.monitor, self.patience)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training: every epoch, and the state of the best."""
+
+    history: tuple[Epoch, ...]
+    best: Epoch
+    state: dict[str, Tensor]
+    """A copy of the parameters after the best epoch, on the CPU."""
+    seconds: float
+    interrupted: bool = False
+
+
+def fit(
+    model: NodeClassifier,
+    graph: Graph,
+    split: Split,
+    config: TrainingConfig | None = None,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Run:
+    """Train `model`, leave it in the state of its best epoch, and tell how it went.
+
+    Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
+    ``on_epoch`` is called after each epoch. Ctrl-C ends training early and keeps the best state so far.
+    """
+    config = config or TrainingConfig()
+    split.check(graph)
+    model.to(device)
+    x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
+    train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, split.val))
+    y_train, y_val = y[train], y[val]
+    decayed = model.decayed_parameters()
+    others = [p for p in model.parameters() if all(p is not d for d in decayed)]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
+    optimizer = torch.optim.Adam(groups, lr=config.learning_rate)
+    stopping = config.stopping
+    history: list[Epoch] = []
+    best: Epoch | None = None
+    state: dict[str, Tensor] = {}
+    interrupted = False
+    start = time.perf_counter()
+    try:
+        with torch_randomness(seed, "training", device):
+            for number in range(1, config.epochs + 1):
+                model.train()
+                optimizer.zero_grad()
+                scores = model(x, edge_index)[train]
+                loss = F.cross_entropy(scores, y_train)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                epoch: Epoch = {
+                    "epoch": number,
+                    "train_loss": loss.item(),
+                    "train_accuracy": _accuracy(scores, y_train),
+                    **_validate(model, x, edge_index, val, y_val),
+                }
+                if not math.isfinite(epoch["train_loss"] + epoch["val_loss"]):
+                    raise NFCError(
+                        f"training diverged in epoch {number}: the loss is not finite; "
+                        f"lower `learning_rate`, now {config.learning_rate:g}"
+                    )
+                history.append(epoch)
+                if best is None or stopping.merit(epoch) > stopping.merit(best):
+                    best, state = epoch, _copy_state(model)
+                if on_epoch:
+                    on_epoch(epoch)
+                if stopping.gives_up(number, best["epoch"]):
+                    break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        interrupted = True
+    assert best is not None  # noqa: S101  (epochs >= 1)
+    model.load_state_dict(state)
+    model.eval()
+    return Run(tuple(history), best, state, time.perf_counter() - start, interrupted)
+
+
+class _Validation(TypedDict):
+    val_loss: float
+    val_accuracy: float
+
+
+@torch.no_grad()
+def _validate(model: NodeClassifier, x: Tensor, edge_index: Tensor, nodes: Tensor, y: Tensor) -> _Validation:
+    model.eval()
+    scores = model(x, edge_index)[nodes]
+    return {"val_loss": F.cross_entropy(scores, y).item(), "val_accuracy": _accuracy(scores, y)}
+
+
+def _accuracy(scores: Tensor, y: Tensor) -> float:
+    return (scores.argmax(1) == y).double().mean().item()
+
+
+def _copy_state(model: NodeClassifier) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
