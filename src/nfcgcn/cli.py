@@ -47,7 +47,7 @@ err = Console(stderr=True)
 def main() -> None:
     """Run the command line; an error of ours is one line and exit code 2."""
     debug = "--debug" in sys.argv
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app([a for a in sys.argv[1:] if a != "--debug"], prog_name="nfcgcn")
     except NFCError as error:
@@ -190,10 +190,10 @@ def _page(graph: Graph, result: dict[str, Any], repeats: Sequence[Repeat], shown
     rows = torch.from_numpy(nodes)
     return Page(
         summary=result,
-        histories=[r.run.history for r in repeats],
+        histories=[r.run.history for r in repeats],  # type: ignore[misc]
         confusion=matrix,
         class_names=[graph.class_name(c) for c in range(graph.num_classes)],
-        per_class=class_scores(matrix, graph),  # type: ignore[arg-type]
+        per_class=class_scores(matrix, graph),
         shown_seed=shown.seed,
         embedding=(hidden.cpu().to_dense() if hidden.layout != torch.strided else hidden.cpu())[rows].numpy(),
         labels=graph.labels[nodes],

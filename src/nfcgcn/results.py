@@ -69,18 +69,15 @@ def hardware(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the source tree that is running, or None where it is not a checkout.
-
-    Where only a copy of the tree travels, ``NFCGCN_COMMIT`` says which commit it is a copy of.
-    """
+    """Return the commit of the source tree that is running; elsewhere what ``NFCGCN_COMMIT`` says, or None."""
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return os.environ.get("NFCGCN_COMMIT")
+    git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        if not (root / ".git").exists():
+            raise FileNotFoundError(root / ".git")
         done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("NFCGCN_COMMIT")
     return done.stdout.strip()
 
 
