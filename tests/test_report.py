@@ -39,7 +39,7 @@ def make_page(*, num_seeds: int = 3, class_names: tuple[str, ...] = ("cat", "dog
         "test_accuracy": {
             "mean": float(np.mean(runs)),
             "std": 0.01117 if num_seeds > 1 else None,
-            "ci95": (0.8502, 0.9058) if num_seeds > 1 else None,
+            "ci95": (0.773, 0.829) if num_seeds > 1 else None,
             "runs": runs,
         },
         "val_accuracy": {"mean": 0.7654, "runs": [0.7654, 0.7777, 0.7531][:num_seeds]},

@@ -60,6 +60,14 @@ def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written later, before the work that would be lost."""
+    with _plain_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     with _plain_errors(path):

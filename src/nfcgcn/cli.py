@@ -57,13 +57,19 @@ def main() -> None:
         sys.exit(2)
 
 
-@app.callback(epilog="Add --debug to any command to see the full traceback of an error.")
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(__version__)
         raise typer.Exit
+
+
+@app.callback(epilog="Add --debug to any command to see the full traceback of an error.")
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -99,8 +105,14 @@ def train(
     chosen = _device(device)
     folder = out_dir or Path("runs") / f"{dataset}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     checkpoint.check_free(folder, force=force)
+    if json_file:
+        checkpoint.check_writable(json_file)
     graph = datasets.load(dataset, data_dir=data_dir, **options)
-    err.print(f"{graph}, {SYSTEMS[model].summary}, preset {config.preset}, split {config.split.split}", highlight=False)
+    err.print(
+        f"{graph}, {SYSTEMS[model].summary}, preset {config.preset}, split {config.split.split}",
+        highlight=False,
+        markup=False,
+    )
     try:
         with _progress(seeds * config.training.epochs, config.training.epochs, first_seed) as on_epoch:
             repeats = repeat(graph, config, range(first_seed, first_seed + seeds), device=chosen, on_epoch=on_epoch)

@@ -29,7 +29,7 @@ class NFCWarning(UserWarning):
 def unknown(kind: str, name: str, options: Iterable[str]) -> str:
     """Say that `name` is no known `kind`, with the near names, or all of them where none is near."""
     known = sorted(options)
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near = get_close_matches(name, known, n=3, cutoff=0.6)
     if near:
         return f"unknown {kind} '{name}'; did you mean {' or '.join(repr(n) for n in near)}?"
     return f"unknown {kind} '{name}'; choose from {', '.join(known)}"

@@ -85,17 +85,14 @@ def make_split(
     """Apply the rule of this name; each takes of the settings what it needs."""
     rng = generator(seed, "split")
     if rule == "fastgcn":
-        split = fastgcn(graph)
-    elif rule == "planetoid":
-        split = planetoid(graph)
-    elif rule == "per-class":
-        split = per_class(graph, rng, train_per_class=train_per_class, num_val=num_val, num_test=num_test)
-    elif rule == "ratio":
-        split = ratio(graph, rng, train_ratio=train_ratio, val_ratio=val_ratio)
-    else:
-        raise ConfigError(unknown("split", rule, get_args(Rule)))
-    split.check(graph)
-    return split
+        return fastgcn(graph)
+    if rule == "planetoid":
+        return planetoid(graph)
+    if rule == "per-class":
+        return per_class(graph, rng, train_per_class=train_per_class, num_val=num_val, num_test=num_test)
+    if rule == "ratio":
+        return ratio(graph, rng, train_ratio=train_ratio, val_ratio=val_ratio)
+    raise ConfigError(unknown("split", rule, get_args(Rule)))
 
 
 def _labelled(graph: Graph) -> Ints:
