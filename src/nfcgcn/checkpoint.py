@@ -118,15 +118,17 @@ def load_model(folder: Path | str) -> NodeClassifier:
         found = config["format"]
         if found != FORMAT:
             raise CheckpointError(f"{folder} has format {found}, this version of nfcgcn reads {FORMAT}; train anew")
-        state = load_file(folder / "weights.safetensors")
+        weights = folder / "weights.safetensors"
+        weights.stat()  # names the file where it is missing, which safetensors does not
+        state = load_file(weights)
         model = make_config(config["model"], settings=config["settings"]).build_for(
             int(config["num_features"]), int(config["num_classes"]), seed=int(config["seed"])
         )
         model.load_state_dict(state)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(f"{folder} is no run folder: {Path(error.filename).name} is missing") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"{folder} is damaged or foreign: {reason}") from error
     return model.eval()
 

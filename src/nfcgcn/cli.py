@@ -165,6 +165,67 @@ def list_settings(
     out.print(table)
 
 
+bench = typer.Typer(help="Time the kernels.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+BENCHED = tuple(
+    (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))
+)
+
+
+@bench.command("step")
+def bench_one(
+    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed, or all of them in their variants.")] = "cora",
+    activation: Annotated[str, typer.Option(help="none, tanh or relu.")] = "none",
+    conv: Annotated[str, typer.Option(help="1d or 2d.")] = "1d",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every system.")] = 2,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+) -> None:
+    """Time a training step beside plain PyTorch and PyTorch Geometric; the kernels' contract is checked first."""
+    from nfcgcn.benchmark import bench_step
+
+    if json_file:
+        checkpoint.check_writable(json_file)
+    wanted = BENCHED if dataset == "all" else ((dataset, activation, conv),)
+    results = []
+    with err.status("") as status:
+        for d, a, c in wanted:
+            label = f"{d}, {a}, {c}"
+            results.append(
+                bench_step(
+                    d,
+                    activation=a,
+                    conv=c,
+                    threads=threads,
+                    data_dir=data_dir,
+                    say=lambda what, label=label: status.update(f"{label}: {what}"),  # type: ignore[misc]
+                )
+            )
+    if json_file:
+        checkpoint.write_text(json_file, checkpoint.to_json(results if dataset == "all" else results[0]))
+    _print_bench(results)
+
+
+def _print_bench(results: Sequence[dict[str, Any]]) -> None:
+    table = _table(
+        "step", ">plain ms", ">ours ms", ">eval ms", ">GCN ms", ">GAT ms", ">plain/ours", ">ours/GCN", ">ours/GAT",
+        ">plain MiB", ">ours MiB",
+    )  # fmt: skip
+    for r in results:
+        ours = r["ours_ms"]
+        table.add_row(
+            f"{r['dataset']} {r['activation']} {r['conv']}",
+            *(f"{r[key]:.1f}" for key in ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms")),
+            f"{r['plain_ms'] / ours:.0f}",
+            f"{ours / r['pyg_gcn_ms']:.2f}",
+            f"{ours / r['pyg_gat_ms']:.2f}",
+            f"{r['plain_mib']:.0f}",
+            f"{r['ours_mib']:.0f}",
+        )
+    out.print(table)
+    out.print(f"{results[0]['hardware']}, torch {results[0]['versions']['torch']}", highlight=False)
+
+
 def _device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))

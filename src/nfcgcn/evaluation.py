@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 
+from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import Config
@@ -135,6 +136,8 @@ def _train_once(
     on_epoch: Callable[[int, Epoch], None] | None,
 ) -> Repeat:
     split = config.split.make(graph, seed)
+    if not len(split.test):
+        raise GraphError(f"the split '{split.name}' leaves no labelled node to test on; change its sizes")
     model = config.build(graph, seed)
     run = fit(
         model,

@@ -103,7 +103,7 @@ class Graph:
         return cls(
             adjacency=_undirected(pairs.astype(np.int64), n),
             features=x,
-            labels=np.full(n, -1, np.int64) if labels is None else np.asarray(labels).astype(np.int64),
+            labels=np.full(n, -1, np.int64) if labels is None else _as_labels(labels),
             name=name,
             node_names=None if node_names is None else tuple(node_names),
             feature_names=None if feature_names is None else tuple(feature_names),
@@ -271,6 +271,13 @@ def _as_features(features: Any) -> sp.csr_array | Floats:
     if dense.ndim != 2:
         raise GraphError(f"`features` must have two dimensions [nodes, features], got {dense.ndim}")
     return dense
+
+
+def _as_labels(labels: npt.ArrayLike) -> Ints:
+    array = np.asarray(labels)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise GraphError(f"`labels` must be whole numbers, a class a node, got {array.dtype}")
+    return array.astype(np.int64)
 
 
 def _check_adjacency(a: sp.csr_array) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Floats, Ints
-from nfcgcn.kernels.node_feature_conv.reference import convolve, feature_map
+from nfcgcn.kernels import Backend
+from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
@@ -23,8 +23,6 @@ Conv = Literal["1d", "2d"]
 Activation = Literal["none", "tanh", "relu"]
 Resample = Literal["once", "epoch"]
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "tanh": torch.tanh, "relu": F.relu}
-
 T = TypeVar("T")
 
 
@@ -32,16 +30,16 @@ class Remembered(Generic[T]):
     """The value last computed from a tensor, kept until another tensor comes or this one is written to."""
 
     def __init__(self) -> None:
-        self._key: Callable[[], Tensor | None] = lambda: None
-        self._version = -1
+        self._tensor: Callable[[], Tensor | None] = lambda: None
+        self._rest: tuple[Any, ...] = ()
         self._value: T | None = None
 
-    def get(self, tensor: Tensor, compute: Callable[[Tensor], T]) -> T:
-        """Return what ``compute(tensor)`` gave the last time, or compute it."""
-        version = 0 if tensor.is_inference() else tensor._version
-        if self._value is None or self._key() is not tensor or self._version != version:
+    def get(self, tensor: Tensor, compute: Callable[[Tensor], T], *also: Any) -> T:
+        """Return what ``compute(tensor)`` gave the last time, or compute it; it also depends on `also`."""
+        rest = (0 if tensor.is_inference() else tensor._version, *also)
+        if self._value is None or self._tensor() is not tensor or self._rest != rest:
             self._value = compute(tensor)
-            self._key, self._version = weakref.ref(tensor), version
+            self._tensor, self._rest = weakref.ref(tensor), rest
         return self._value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Remembered[T]:
@@ -72,6 +70,7 @@ class NodeFeatureConv(nn.Module):
         slot_order: drawn neighbours in random order, or by falling cosine similarity to the node.
         resample: draw neighbours once a graph, or anew in every training pass; evaluation always uses the one draw.
         seed: of the neighbour draw.
+        backend: "auto" runs the fast CPU kernels where they can, else the reference; the others force one.
 
     Shapes: ``x [N, D]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
     """
@@ -91,8 +90,11 @@ class NodeFeatureConv(nn.Module):
         slot_order: SlotOrder = "random",
         resample: Resample = "once",
         seed: int = 0,
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        one_of(conv=(conv, Conv), activation=(activation, Activation), backend=(backend, Backend))
+        one_of(slot_order=(slot_order, SlotOrder), resample=(resample, Resample))
         at_least_one(bandwidth=bandwidth, filters=filters, kernel_size=kernel_size, stride=stride)
         check_rate("dropout", dropout)
         if kernel_size > in_channels:
@@ -108,6 +110,7 @@ class NodeFeatureConv(nn.Module):
         self.bandwidth, self.kernel_size, self.stride = bandwidth, kernel_size, stride
         self.conv, self.activation, self.dropout = conv, activation, dropout
         self.slot_order, self.resample, self.seed = slot_order, resample, seed
+        self.backend: Backend = backend
         width = bandwidth if conv == "1d" else kernel_width
         # Paper: no bias is printed, and without one the layer stays linear when it has no activation.
         self.weight = nn.Parameter(torch.empty(filters, width, kernel_size))
@@ -122,20 +125,37 @@ class NodeFeatureConv(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
+        table = self._table_for(x, edge_index, neighbours)
+        return node_feature_conv(x, table, self.weight, backend=self.backend, **self._options())
+
+    def project(
+        self, x: Tensor, edge_index: Tensor | None, matrix: Tensor, *, neighbours: Tensor | None = None
+    ) -> Tensor:
+        """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``."""
+        table = self._table_for(x, edge_index, neighbours)
+        return projected(x, table, self.weight, matrix, backend=self.backend, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        dropout = self.dropout if self.training else 0.0
+        # The masks are hashes of this one number, so torch's generator decides them on every device alike.
+        seed = int(torch.randint(2**62, ())) if dropout else 0
+        return {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
+
+    def _table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None) -> Tensor:
         if neighbours is None:
             if edge_index is None:
                 raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
-            neighbours = self._draw(x, edge_index)
-        elif neighbours.shape != (x.shape[0], self.bandwidth):
+            return self._draw(x, edge_index)
+        if neighbours.shape != (x.shape[0], self.bandwidth):
             raise GraphError(
                 f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
                 f"got {list(neighbours.shape)}"
             )
-        maps = feature_map(x, neighbours, dropout=self.dropout if self.training else 0.0)
-        return ACTIVATIONS[self.activation](convolve(maps, self.weight, stride=self.stride)).flatten(1)
+        return neighbours
 
     def _draw(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        starts, columns = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, x.shape[0]))
+        num_nodes = x.shape[0]
+        starts, columns = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
 
         def table(rng: np.random.Generator) -> Tensor:
             drawn = draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)
@@ -145,7 +165,9 @@ class NodeFeatureConv(nn.Module):
 
         if self.training and self.resample == "epoch":
             return table(np.random.default_rng(int(torch.randint(2**62, ()))))
-        return self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")))
+        # Only the order by similarity depends on the features; the table is not drawn anew where they are another tensor.
+        also = (num_nodes, x.device, id(x) if self.slot_order == "similarity" else None)
+        return self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")), *also)
 
     def __repr__(self) -> str:
         return (
@@ -179,10 +201,16 @@ class GraphConv(nn.Module):
         """Return ``A_hat x W``."""
         if isinstance(x, Tensor) and x.layout == torch.sparse_csr:
             x = self._sparse.get(x, Sparse.from_csr)
-        hidden = sparse_product(x, self.weight) if isinstance(x, Sparse) else product(x, self.weight)
+        return self.propagate(
+            sparse_product(x, self.weight) if isinstance(x, Sparse) else product(x, self.weight), adjacency
+        )
+
+    def propagate(self, h: Tensor, adjacency: Tensor | Sparse) -> Tensor:
+        """Return ``A_hat h``, where ``h`` is ``x W`` already."""
         if isinstance(adjacency, Tensor):
-            adjacency = self._normalised.get(adjacency, lambda e: normalised_adjacency(e, len(hidden), hidden.dtype))
-        return sparse_product(adjacency, hidden)
+            key = (len(h), h.dtype)
+            adjacency = self._normalised.get(adjacency, lambda e: normalised_adjacency(e, *key), *key)
+        return sparse_product(adjacency, h)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.weight.shape[0]}, {self.weight.shape[1]})"
@@ -206,6 +234,7 @@ def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype 
 
     Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count what arrives.
     """
+    check_range(edge_index, num_nodes)
     loops = torch.arange(num_nodes, device=edge_index.device)
     source, target = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops.expand(2, -1)], dim=1)
     scale = torch.bincount(target, minlength=num_nodes).to(dtype).rsqrt()
@@ -214,13 +243,18 @@ def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype 
 
 def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Ints, Ints]:
     """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours``."""
+    check_range(edge_index, num_nodes)
     source, target = edge_index.cpu().numpy()
-    if len(source) and not 0 <= min(source.min(), target.min()) <= max(source.max(), target.max()) < num_nodes:
-        raise GraphError(f"`edge_index` names a node outside 0 to {num_nodes - 1}; does it belong to these features?")
     keep = source != target
     matrix = sp.csr_array((np.ones(keep.sum(), np.int8), (target[keep], source[keep])), shape=(num_nodes, num_nodes))
     matrix.sum_duplicates()
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+
+
+def check_range(edge_index: Tensor, num_nodes: int) -> None:
+    """Refuse edges that name nodes the features have no row for."""
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise GraphError(f"`edge_index` names a node outside 0 to {num_nodes - 1}; does it belong to these features?")
 
 
 def at_least_one(**values: int) -> None:
@@ -228,6 +262,13 @@ def at_least_one(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ConfigError(f"`{name}` must be at least 1, got {value}")
+
+
+def one_of(**choices: tuple[str, Any]) -> None:
+    """Refuse a choice that its `Literal` does not list, by name."""
+    for name, (value, literal) in choices.items():
+        if value not in get_args(literal):
+            raise ConfigError(unknown(name, value, get_args(literal)))
 
 
 def check_rate(name: str, value: float) -> None:

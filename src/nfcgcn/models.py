@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
+from nfcgcn.kernels import Backend
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import (
     Activation,
@@ -48,8 +49,8 @@ class NodeClassifier(nn.Module, ABC):
 
     def adjacency(self, x: Tensor, edge_index: Tensor) -> Sparse:
         """Return the normalised adjacency that all layers share, computed once a graph."""
-        dtype = next(self.parameters()).dtype
-        return self._normalised.get(edge_index, lambda e: normalised_adjacency(e, x.shape[0], dtype))
+        key = (x.shape[0], next(self.parameters()).dtype)
+        return self._normalised.get(edge_index, lambda e: normalised_adjacency(e, *key), *key)
 
 
 class NFCGCN(NodeClassifier):
@@ -92,6 +93,7 @@ class NFCGCN(NodeClassifier):
         slot_order: SlotOrder = "random",
         resample: Resample = "once",
         seed: int = 0,
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         if num_layers < 0:
@@ -115,6 +117,7 @@ class NFCGCN(NodeClassifier):
             slot_order=slot_order,
             resample=resample,
             seed=seed,
+            backend=backend,
         )
         widths = [self.nfc.out_channels, *[hidden_channels] * (num_layers - 1)]
         self.hidden = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
@@ -125,17 +128,29 @@ class NFCGCN(NodeClassifier):
 
     def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``: ``[N, channels]``."""
-        h: Tensor = self.nfc(x, edge_index, neighbours=neighbours)
-        for layer in self.hidden:
-            h = F.dropout(F.relu(layer(h, self.adjacency(x, edge_index))), self.dropout, self.training)
-        return h
+        if not len(self.hidden):
+            h: Tensor = self.nfc(x, edge_index, neighbours=neighbours)
+            return h
+        adjacency = self.adjacency(x, edge_index)
+        h = self._read_map(self.hidden[0], x, edge_index, neighbours)
+        for layer in self.hidden[1:]:
+            h = layer(F.dropout(F.relu(h), self.dropout, self.training), adjacency)
+        return F.dropout(F.relu(h), self.dropout, self.training)
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        h = self.embed(x, edge_index, neighbours)
-        if isinstance(self.output, Linear):
-            return self.output.forward(h)
-        return self.output.forward(h, self.adjacency(x, edge_index))
+        if not len(self.hidden):
+            return self._read_map(self.output, x, edge_index, neighbours)
+        scores: Tensor = self.output(self.embed(x, edge_index, neighbours), self.adjacency(x, edge_index))
+        return scores
+
+    def _read_map(self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
+        """Return ``layer(H(0))`` without ``H(0)``, which the layer would multiply by its matrix first."""
+        if isinstance(layer, GraphConv):
+            h = self.nfc.project(x, edge_index, layer.weight, neighbours=neighbours)
+            return layer.propagate(h, self.adjacency(x, edge_index))
+        assert isinstance(layer, Linear)  # noqa: S101
+        return self.nfc.project(x, edge_index, layer.weight.mT, neighbours=neighbours) + layer.bias
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""

@@ -44,15 +44,22 @@ def describe(
             "sparse": graph.is_sparse,
         },
         "split_sizes": {"train": len(split.train), "val": len(split.val), "test": len(split.test)},
+        **environment(device),
+        "command": command,
+    }
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Tell on what, with which versions and from which commit a figure came."""
+    return {
         "device": device.type,
         "hardware": hardware(device),
         "versions": {
             "python": platform.python_version(),
             "nfcgcn": _nfcgcn_version(),
-            **{package: version(package) for package in ("torch", "numpy", "scipy")},
+            **{package: version(package) for package in ("torch", "numpy", "scipy", "numba")},
         },
         "commit": commit(),
-        "command": command,
     }
 
 

@@ -9,35 +9,28 @@ import scipy.sparse as sp
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.kernels import Backend
+from nfcgcn.kernels.neighbour_draw import draw
 
 SlotOrder = Literal["random", "similarity"]
 
 
-def draw_neighbours(starts: Ints, neighbours: Ints, *, bandwidth: int, rng: np.random.Generator) -> Ints:
+def draw_neighbours(
+    starts: Ints, neighbours: Ints, *, bandwidth: int, rng: np.random.Generator, backend: Backend = "auto"
+) -> Ints:
     """Draw the table ``[N, n]`` for an adjacency in CSR form (``starts [N + 1]``, ``neighbours [E]``).
 
     Slot 0 holds the node itself, the next ones ``n - 1`` distinct neighbours, drawn uniformly and in random order. A
     node with fewer neighbours has all of them, and copies of itself in the slots left over.
 
-    Cost: O(N n^2), whatever the degrees: only the first ``n - 1`` steps of a Fisher-Yates shuffle are made, on the
-    positions alone. Step t swaps position t with one drawn from those not yet passed; what stands there by now follows
-    from the earlier draws.
+    Cost: O(N n^2), whatever the degrees.
     """
     if bandwidth < 1:
         raise ConfigError(f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself")
-    degrees = np.diff(starts)
-    num_nodes = len(degrees)
-    centre = np.arange(num_nodes)
-    table = np.repeat(centre[:, None], bandwidth, axis=1)
-    draws: list[Ints] = []
-    for step in range(min(bandwidth - 1, int(degrees.max(initial=0)))):
-        drawn = step + (rng.random(num_nodes) * (degrees - step)).astype(np.int64)
-        position = drawn
-        for earlier in reversed(range(step)):
-            position = np.where(position == draws[earlier], earlier, position)
-        draws.append(drawn)
-        has = degrees > step
-        table[has, step + 1] = neighbours[(starts[:-1] + position)[has]]
+    num_nodes = len(starts) - 1
+    table = np.repeat(np.arange(num_nodes)[:, None], bandwidth, axis=1)
+    most = min(bandwidth - 1, int(np.diff(starts).max(initial=0)))
+    table[:, : most + 1] = draw(starts, neighbours, rng.random((most, num_nodes)), backend=backend)
     return table
 
 

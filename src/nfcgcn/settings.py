@@ -93,7 +93,7 @@ def _read_as(option: Any, value: Any) -> tuple[bool, Any]:
         if option is int:
             return not isinstance(value, float), int(value)
         return True, option(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False, None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from nfcgcn.baselines.gcn import GCN
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
+from nfcgcn.kernels import Backend
 from nfcgcn.layers import Activation, Conv, Resample
 from nfcgcn.models import NFCGCN, NodeClassifier
 from nfcgcn.randomness import torch_randomness
@@ -42,6 +43,7 @@ class NFCGCNConfig:
     dropout: float = setting(0.5, "dropout on the inputs of graph convolutions 2 to K")
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
     resample: Resample = setting("once", "draw neighbours once a run, or anew every training epoch")
+    backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
 
 
 @dataclass(frozen=True)

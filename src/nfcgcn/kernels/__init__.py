@@ -1,1 +1,44 @@
-"""The arithmetic, on tensors alone: one folder an operation, whose ``reference.py`` is the specification."""
+"""The arithmetic, on tensors and arrays alone: one folder an operation.
+
+``reference.py`` is the specification, in plain PyTorch or NumPy; ``cpu.py`` beside it is the same in Numba, faster. The
+folder's ``__init__`` pairs the two and chooses.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal
+
+from nfcgcn.errors import ConfigError, NFCWarning
+
+Backend = Literal["auto", "reference", "cpu"]
+
+
+@cache
+def numba_refusal() -> str | None:
+    """Say why kernels written in Numba cannot run here, or None."""
+    if find_spec("numba") is None:
+        return "Numba is not installed (`pip install numba`)"
+    return None
+
+
+def choose(backend: Backend, refusal: str | None, *, expected: bool = False) -> str:
+    """Return the variant to run, "cpu" or "reference".
+
+    `refusal` says why "cpu" cannot run, if so. A forced variant that cannot run is an error; where the choice is free
+    the reference runs instead and, unless that is `expected`, says so once.
+    """
+    if backend == "reference" or (backend == "auto" and refusal is not None):
+        if backend == "auto" and not expected:
+            _say_once(f"the slow reference runs in place of the CPU kernel: {refusal}")
+        return "reference"
+    if refusal is not None:
+        raise ConfigError(f"backend 'cpu' cannot run: {refusal}; use 'auto' or 'reference'")
+    return "cpu"
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(message, NFCWarning, stacklevel=4)

@@ -1,11 +1,11 @@
-"""Node-feature convolution as the paper writes it: build every node's map, then convolve it.
+"""Node-feature convolution as the paper writes it: build every node's map, drop cells, convolve, flatten.
 
 It costs ``2 N n D' k c`` operations and the memory of the whole ``[N, n, D]`` map: the specification, not the fast way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,31 +13,85 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfcgcn.kernels.product.reference import row_product, transposed_product
+from nfcgcn.kernels.product.reference import product, row_product, transposed_product
 
 CHUNK = 2**18
 """Numbers unfolded at a time: about what a core's cache holds, and no function of the threads."""
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "tanh": torch.tanh, "relu": torch.relu}
 
-def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0) -> Tensor:
+
+def node_feature_conv(
+    x: Tensor, neighbours: Tensor, weight: Tensor, *, stride: int, activation: str, dropout: float, seed: int
+) -> Tensor:
+    """Return ``h(0) = flatten(activation(Conv(dropout(X'))))``, ``[N, (n - w + 1) c D']``."""
+    maps = feature_map(x, neighbours, dropout=dropout, seed=seed)
+    return ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1)
+
+
+def projected(
+    x: Tensor,
+    neighbours: Tensor,
+    weight: Tensor,
+    matrix: Tensor,
+    *,
+    stride: int,
+    activation: str,
+    dropout: float,
+    seed: int,
+) -> Tensor:
+    """Return ``h(0) @ matrix``, ``[N, H]``."""
+    h = node_feature_conv(x, neighbours, weight, stride=stride, activation=activation, dropout=dropout, seed=seed)
+    return product(h, matrix)
+
+
+def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: int = 0) -> Tensor:
     """Lay the features of each node's neighbours side by side: ``X'[i, j] = x[neighbours[i, j]]``, ``[N, n, D]``.
 
     ``x`` is ``[N, D]``, dense or CSR. With ``dropout`` each cell of the map is dropped on its own, so that two copies
-    of one node lose different features; for a CSR ``x`` only the nonzeros are drawn.
+    of one node lose different features; for a CSR ``x`` only the nonzeros are drawn. The draw is a hash of seed, node,
+    slot and the cell's place in its row (the column, or the number of the nonzero): nothing needs to be remembered.
     """
     num_nodes, bandwidth = neighbours.shape
     if x.layout != torch.sparse_csr:
-        return F.dropout(x[neighbours], dropout, training=dropout > 0)
-    starts, rows = x.crow_indices(), neighbours.flatten()
+        # Not `x[neighbours]`, whose gradient adds up in an order that depends on the number of threads.
+        maps = x.index_select(0, neighbours.flatten()).view(num_nodes, bandwidth, x.shape[1])
+        if dropout:
+            cells = torch.arange(num_nodes * bandwidth, device=x.device).view(num_nodes, bandwidth, 1)
+            maps = maps * _kept(cells, torch.arange(x.shape[1], device=x.device), dropout, seed, x.dtype)
+        return maps
+    starts, rows = x.crow_indices().long(), neighbours.flatten()
     counts = starts.diff()[rows]
     total = int(counts.sum())
-    ends = counts.cumsum(0)
     cell_row = torch.repeat_interleave(torch.arange(len(rows), device=x.device), counts, output_size=total)
-    entry = torch.arange(total, device=x.device) - (ends - counts)[cell_row] + starts[rows][cell_row]
-    values = F.dropout(x.values()[entry], dropout, training=dropout > 0)
-    cells = x.values().new_zeros(len(rows), x.shape[1])
-    cells[cell_row, x.col_indices()[entry]] = values
-    return cells.view(num_nodes, bandwidth, x.shape[1])
+    place = torch.arange(total, device=x.device) - (counts.cumsum(0) - counts)[cell_row]
+    entry = starts[rows][cell_row] + place
+    values = x.values()[entry]
+    if dropout:
+        values = values * _kept(cell_row, place, dropout, seed, x.dtype)
+    maps = x.values().new_zeros(len(rows), x.shape[1])
+    maps[cell_row, x.col_indices().long()[entry]] = values
+    return maps.view(num_nodes, bandwidth, x.shape[1])
+
+
+def threshold(dropout: float) -> int:
+    """Return the 32-bit number below which a draw is dropped."""
+    return min(round(dropout * 2**32), 2**32 - 1)
+
+
+def _kept(cell_row: Tensor, place: Tensor, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
+    """Return 0 for a dropped cell and ``1 / (1 - dropout)`` for a kept one.
+
+    splitmix64 of seed and map row (``node * bandwidth + slot``) gives a key a row, murmur3's finaliser of key and place
+    a number a cell (both in the public domain). Products wrap at 64 bits; 32-bit ones are cut from them.
+    """
+    z = (cell_row + 1) * -0x61C8864680B583EB + seed  # 0x9E3779B97F4A7C15, as int64 writes it
+    z = (z ^ (z >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+    h = ((z ^ (z >> 31 & 0x1FFFFFFFF)) + place * 0x9E3779B9) & 0xFFFFFFFF
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
+    return ((h ^ (h >> 16)) >= threshold(dropout)).to(dtype) / (1 - dropout)
 
 
 class _Convolve(torch.autograd.Function):

@@ -1,0 +1,243 @@
+"""How long a training step takes and how much memory, beside plain PyTorch and PyTorch Geometric, in one run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nfcgcn.datasets import load
+from nfcgcn.errors import NFCError
+from nfcgcn.graph import Graph
+from nfcgcn.kernels import contract
+from nfcgcn.layers import GraphConv, normalised_adjacency
+from nfcgcn.randomness import generator, torch_randomness
+from nfcgcn.results import environment
+from nfcgcn.sampling import sample_neighbours
+from nfcgcn.systems import Config, make_config
+
+REPEATS = 9
+WARM_UP = 2
+ACTIVATIONS = {"none": lambda h: h, "tanh": torch.tanh, "relu": torch.relu}
+FIGURES = ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms", "plain_mib", "ours_mib")
+
+
+class PlainNFCGCN(nn.Module):
+    """NFC-GCN as one writes it down in PyTorch: gather the dense map, drop out, convolve, flatten, multiply."""
+
+    def __init__(self, graph: Graph, config: Config) -> None:
+        super().__init__()
+        c = config.model
+        self.config = c
+        table = sample_neighbours(graph, bandwidth=c.bandwidth, rng=generator(0, "neighbours"))
+        self.table = torch.from_numpy(table)
+        places = (graph.num_features - c.kernel_size) // c.stride + 1
+        self.conv: nn.Module
+        if c.conv == "1d":
+            self.conv = nn.Conv1d(c.bandwidth, c.filters, c.kernel_size, stride=c.stride, bias=False)
+            channels = c.filters * places
+        else:
+            size, stride = (c.kernel_width, c.kernel_size), (1, c.stride)
+            self.conv = nn.Conv2d(1, c.filters, size, stride=stride, bias=False)
+            channels = c.filters * places * (c.bandwidth - c.kernel_width + 1)
+        self.first = GraphConv(channels, c.hidden_channels)
+        self.last = GraphConv(c.hidden_channels, graph.num_classes)
+        self.adjacency = normalised_adjacency(graph.edge_index, graph.num_nodes).matrix
+
+    def forward(self, x: Tensor, _: Tensor) -> Tensor:
+        """Return class scores."""
+        maps = F.dropout(x[self.table], self.config.map_dropout, self.training)
+        if self.config.conv == "2d":
+            maps = maps.unsqueeze(1)
+        h = ACTIVATIONS[self.config.activation](self.conv(maps)).flatten(1)
+        h = F.relu(torch.sparse.mm(self.adjacency, h @ self.first.weight))
+        h = F.dropout(h, self.config.dropout, self.training)
+        scores: Tensor = torch.sparse.mm(self.adjacency, h @ self.last.weight)
+        return scores
+
+
+def _pyg_gcn(graph: Graph, config: Config) -> nn.Module:
+    from torch_geometric.nn import GCN
+
+    model: nn.Module = GCN(
+        graph.num_features, config.model.hidden_channels, 2, graph.num_classes, dropout=0.5, cached=True
+    )
+    return model
+
+
+def _pyg_gat(graph: Graph) -> nn.Module:
+    from torch_geometric.nn import GATConv
+
+    class GAT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = GATConv(graph.num_features, 8, heads=8, dropout=0.6)
+            self.last = GATConv(64, graph.num_classes, heads=1, dropout=0.6)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = F.elu(self.first(F.dropout(x, 0.6, self.training), edge_index))
+            scores: Tensor = self.last(F.dropout(h, 0.6, self.training), edge_index)
+            return scores
+
+    return GAT()
+
+
+def step_config(dataset: str, activation: str, conv: str) -> Config:
+    """Return the paper's settings, always with two graph convolutions: that is where the hidden size matters."""
+    return make_config(
+        "nfc-gcn" if conv == "1d" else "nfc-gcn-2d",
+        dataset=dataset,
+        preset="paper",
+        settings={"activation": activation, "num_layers": 2},
+    )
+
+
+def bench_step(
+    dataset: str,
+    *,
+    activation: str = "none",
+    conv: str = "1d",
+    threads: int = 2,
+    data_dir: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Time one training step (forward, loss, backward) of each system, interleaved, and return medians.
+
+    The contract of the kernels is checked first; a broken one is not timed.
+    """
+    config = step_config(dataset, activation, conv)
+    graph = load(dataset, data_dir=data_dir)
+    say("contract")
+    check_contract()
+    torch.set_num_threads(threads)
+    x, nodes = graph.x.to_dense(), torch.from_numpy(config.split.make(graph, 0).train)
+    with torch_randomness(0, "weights"):
+        models = {
+            "plain": (PlainNFCGCN(graph, config), x),
+            "ours": (config.build(graph, 0), graph.x),
+            "pyg_gcn": (_pyg_gcn(graph, config), x),
+            "pyg_gat": (_pyg_gat(graph), x),
+        }
+    jobs: dict[str, Callable[[], None]] = {}
+    for name, (model, features) in models.items():
+        jobs[f"{name}_ms"] = _train_step(model, features, graph, nodes)
+        jobs[f"{name}_eval_ms"] = _eval_pass(model, features, graph)
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    with torch_randomness(0, "training"):
+        for repeat in range(WARM_UP + REPEATS):
+            say(f"timing {repeat + 1} of {WARM_UP + REPEATS}")
+            for name, job in jobs.items():
+                start = time.perf_counter()
+                job()
+                if repeat >= WARM_UP:
+                    seconds[name].append(time.perf_counter() - start)
+    say("memory")
+    result: dict[str, Any] = {name: 1000 * float(np.median(times)) for name, times in seconds.items()}
+    for which in ("plain", "ours"):
+        result[f"{which}_mib"] = _memory_in_a_process(which, dataset, activation, conv, threads, data_dir)
+    return {
+        "dataset": dataset,
+        "activation": activation,
+        "conv": conv,
+        "threads": threads,
+        "repeats": REPEATS,
+        **result,
+        "config": config.values,
+        **environment(torch.device("cpu")),
+    }
+
+
+def check_contract() -> None:
+    """Refuse to go on where the CPU kernels break their contract."""
+    from nfcgcn.kernels.node_feature_conv import cpu
+
+    for case in contract.cases():
+        if case.dropout in (0.0, 0.5):
+            complaint = contract.violation("projected", cpu.projected, case, torch.float32)
+            if complaint:
+                raise NFCError(f"the CPU kernel breaks its contract, so nothing is timed: {case.name}: {complaint}")
+
+
+def _train_step(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> Callable[[], None]:
+    labels = graph.y[nodes]
+
+    def step() -> None:
+        model.train()
+        model.zero_grad()
+        F.cross_entropy(model(x, graph.edge_index)[nodes], labels).backward()  # type: ignore[no-untyped-call]
+
+    return step
+
+
+def _eval_pass(model: nn.Module, x: Tensor, graph: Graph) -> Callable[[], None]:
+    @torch.no_grad()
+    def run() -> None:
+        model.eval()
+        model(x, graph.edge_index)
+
+    return run
+
+
+def _memory_in_a_process(*arguments: Any) -> float:
+    """Measure in a process of its own, where nothing else has raised the peak before."""
+    code = f"from nfcgcn.benchmark import peak_memory; print(peak_memory(*{[_plain(a) for a in arguments]!r}))"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "ignore", "-c", code], env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise NFCError(f"the memory of '{arguments[0]}' could not be measured: {done.stderr.strip().splitlines()[-1:]}")
+    return float(done.stdout)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def peak_memory(
+    which: str, dataset: str, activation: str, conv: str, threads: int, data_dir: str | None = None
+) -> float:
+    """Return by how many MiB training steps raise the resident memory above that of the loaded graph and model."""
+    torch.set_num_threads(threads)
+    config = step_config(dataset, activation, conv)
+    graph = load(dataset, data_dir=data_dir)
+    x = graph.x.to_dense() if which == "plain" else graph.x
+    model = PlainNFCGCN(graph, config) if which == "plain" else config.build(graph, 0)
+    nodes = torch.from_numpy(config.split.make(graph, 0).train)
+    if which == "ours":  # compile or load the kernels, which is no part of a step
+        small = load("citations", nodes=50, features=100, words=5)
+        warm = make_config(config.system, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
+        _train_step(warm, small.x, small, torch.arange(10))()
+    before = _reset_peak()
+    step = _train_step(model, x, graph, nodes)
+    for _ in range(3):
+        step()
+    return (_peak() - before) / 2**20
+
+
+def _reset_peak() -> int:
+    """Forget the peak where the system can (Linux), and return the memory in use now."""
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return _peak()
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

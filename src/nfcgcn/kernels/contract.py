@@ -1,0 +1,193 @@
+"""What a fast variant of an operation owes its reference, in a form that tests and benchmarks both run.
+
+For each case: values and every gradient lie as near the float64 reference as twice the reference's own error in the
+case's type, plus a small floor; memory that the variant did not write shows as NaN; inputs stay as they were; and the
+same call gives the same bits again, and for one thread or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfcgcn.kernels.node_feature_conv import reference
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, drawn by a fixed seed."""
+
+    name: str
+    num_nodes: int = 37
+    num_features: int = 50
+    bandwidth: int = 5
+    width: int | None = None
+    """Slots a filter sees; None is all of them, the 1D convolution."""
+    filters: int = 4
+    size: int = 8
+    stride: int = 4
+    hidden: int = 6
+    activation: str = "tanh"
+    dropout: float = 0.5
+    density: float = 0.2
+    sparse: bool = True
+    index_dtype: torch.dtype = torch.int64
+    contiguous: bool = True
+    lonely: bool = False
+    """Every node has only copies of itself for neighbours."""
+    grad: bool = True
+    """Whether gradients are asked for; without, a variant may take another way."""
+
+    def inputs(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Draw features, table, filters and matrix: the same numbers for each type, to rounding."""
+        random = torch.Generator().manual_seed(20)
+
+        def normal(*shape: int) -> Tensor:
+            # Drawn in float32, so that both types start from the same numbers.
+            return torch.randn(shape, generator=random).to(dtype)
+
+        x = normal(self.num_nodes, self.num_features)
+        x *= torch.rand(x.shape, generator=random) < self.density
+        x[::5] = 0
+        table = torch.randint(self.num_nodes, (self.num_nodes, self.bandwidth), generator=random)
+        own = torch.arange(self.num_nodes)
+        copies = torch.randint(self.bandwidth, (self.num_nodes,), generator=random)
+        copies[:] = self.bandwidth if self.lonely else copies
+        table[torch.arange(self.bandwidth) >= self.bandwidth - copies[:, None]] = -1
+        table = torch.where(table < 0, own[:, None], table)
+        table[:, 0] = own
+        width = self.width or self.bandwidth
+        places = (self.num_features - self.size) // self.stride + 1
+        weight = normal(self.filters, width, self.size)
+        matrix = normal((self.bandwidth - width + 1) * self.filters * places, self.hidden)
+        if not self.contiguous:
+            table, weight, matrix = (t.mT.contiguous().mT for t in (table, weight, matrix))
+            x = x if self.sparse else x.mT.contiguous().mT
+        if self.sparse:
+            x = x.to_sparse_csr()
+            parts = (x.crow_indices().to(self.index_dtype), x.col_indices().to(self.index_dtype), x.values())
+            x = torch.sparse_csr_tensor(*parts, size=x.shape, check_invariants=False)
+        return {"x": x, "neighbours": table, "weight": weight, "matrix": matrix}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of the operation."""
+        return {"stride": self.stride, "activation": self.activation, "dropout": self.dropout, "seed": 7}
+
+
+def cases() -> list[Case]:
+    """List the cases: each of a kind with its own difficulty, crossed with what every kind must bear."""
+    shapes = [
+        Case("plain"),
+        Case("size no multiple of stride", size=7, stride=3),
+        Case("columns no window covers", num_features=49, size=8, stride=7),
+        Case("columns between windows", size=3, stride=5),
+        Case("one window", num_features=20, size=20, stride=1),
+        Case("one node", num_nodes=1),
+        Case("bandwidth beyond any degree", bandwidth=12, num_nodes=6),
+        Case("bandwidth one", bandwidth=1),
+        Case("isolated nodes", lonely=True),
+        Case("no nonzero", density=0.0),
+        Case("2D", width=3),
+        Case("2D, width one", width=1),
+        Case("int32 indices", index_dtype=torch.int32),
+        Case("not contiguous", contiguous=False, width=3),
+        Case("wide", num_nodes=300, filters=33, hidden=17, num_features=120, size=32, stride=16),
+        Case("no gradient", grad=False, dropout=0.0),
+        Case("no gradient, isolated nodes", grad=False, dropout=0.0, lonely=True),
+    ]
+    return [
+        replace(
+            c, name=f"{c.name}, {a}, dropout {p:g}, {'sparse' if s else 'dense'}", activation=a, dropout=p, sparse=s
+        )
+        for c, a, p, s in product(shapes, ("none", "tanh", "relu"), (0.0, 0.5, 0.3), (True, False))
+        if (c.grad or p == 0) and (s or c.index_dtype == torch.int64)
+    ]
+
+
+Operation = Callable[..., Tensor]
+OPERATIONS: dict[str, Operation] = {
+    "projected": reference.projected,
+    "node_feature_conv": reference.node_feature_conv,
+}
+
+
+def violation(operation: str, variant: Operation, case: Case, dtype: torch.dtype) -> str | None:
+    """Say how `variant` breaks the contract on a case, or None."""
+    truth = _run(OPERATIONS[operation], operation, case, torch.float64)
+    own = _run(OPERATIONS[operation], operation, case, dtype)
+    inputs = case.inputs(dtype)
+    before = {name: _values(t).clone() for name, t in inputs.items()}
+    with _poisoned_memory():
+        found = _run(variant, operation, case, dtype, inputs)
+    for name, t in inputs.items():
+        if not torch.equal(_values(t), before[name]):
+            return f"changes its input {name}"
+    for name, exact in truth.items():
+        if found[name].shape != exact.shape or found[name].dtype != dtype:
+            return f"{name} is {found[name].dtype} {list(found[name].shape)}, not {dtype} {list(exact.shape)}"
+        scale = exact.abs().max().item() if exact.numel() else 0.0
+        allowed = 2 * _error(own[name], exact) + 16 * torch.finfo(dtype).eps * scale
+        error = _error(found[name], exact)
+        if not error <= allowed:  # NaN is not
+            return f"{name} is off by {error:.3g}, where {allowed:.3g} is allowed"
+    for threads in (1, 2):
+        with _threads(threads):
+            again = _run(variant, operation, case, dtype)
+        if any(not torch.equal(found[name], again[name]) for name in found):
+            return f"other bits in a second call with {threads} threads"
+    return None
+
+
+def _run(
+    function: Operation, operation: str, case: Case, dtype: torch.dtype, inputs: dict[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    inputs = dict(inputs or case.inputs(dtype))
+    names = ["weight", "matrix"] if operation == "projected" else ["weight"]
+    if operation != "projected":
+        del inputs["matrix"]
+    if not case.grad:
+        with torch.no_grad():
+            return {"value": function(*inputs.values(), **case.options)}
+    for name in names:
+        inputs[name] = inputs[name].detach().requires_grad_()
+    value = function(*inputs.values(), **case.options)
+    seed = torch.randn(value.shape, generator=torch.Generator().manual_seed(21)).to(dtype)
+    seed[1::4] = 0
+    grads = torch.autograd.grad(value, [inputs[name] for name in names], seed)
+    return {"value": value.detach(), **{f"gradient of {n}": g for n, g in zip(names, grads, strict=True)}}
+
+
+def _values(t: Tensor) -> Tensor:
+    return t.values() if t.layout == torch.sparse_csr else t
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    return (found.double() - exact).abs().max().item() if exact.numel() else 0.0
+
+
+@contextmanager
+def _poisoned_memory() -> Iterator[None]:
+    """Let torch fill what it allocates without a value with NaN."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,128 @@
+"""Every fast variant against its reference: see `nfcgcn.kernels.contract` for what is demanded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nfcgcn.kernels import contract
+from nfcgcn.kernels.neighbour_draw import cpu as draw_cpu
+from nfcgcn.kernels.neighbour_draw import reference as draw_reference
+from nfcgcn.kernels.node_feature_conv import cpu, loops, reference
+
+VARIANTS = {"projected": cpu.projected, "node_feature_conv": cpu.node_feature_conv}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("operation", VARIANTS)
+@pytest.mark.parametrize("case", contract.cases(), ids=lambda case: case.name)
+def test_the_cpu_kernels_keep_the_contract(operation, case, dtype):
+    assert contract.violation(operation, VARIANTS[operation], case, DTYPES[dtype]) is None
+
+
+def wrong_value(*inputs, **options):
+    return cpu.projected(*inputs, **options) * (1 + 1e-5)
+
+
+def wrong_gradient(x, neighbours, weight, matrix, **options):
+    return cpu.projected(x, neighbours, weight, matrix * 1.0, **options) + 1e-4 * (weight - weight.detach()).sum()
+
+
+def unwritten_memory(x, neighbours, weight, matrix, **options):
+    out = cpu.projected(x, neighbours, weight, matrix, **options)
+    return torch.where(torch.arange(len(out))[:, None] == 3, torch.empty_like(out), out)
+
+
+def another_mask(*inputs, **options):
+    return cpu.projected(*inputs, **{**options, "seed": options["seed"] + 1})
+
+
+def writes_to_its_input(x, neighbours, weight, matrix, **options):
+    neighbours[0, 1] = 0
+    neighbours[0, 1] += 1
+    return cpu.projected(x, neighbours, weight, matrix, **options)
+
+
+def bits_by_threads(*inputs, **options):
+    out = cpu.projected(*inputs, **options)
+    return out + torch.finfo(out.dtype).eps * out.abs().max() * (torch.get_num_threads() == 1)
+
+
+@pytest.mark.parametrize(
+    ("canary", "complaint"),
+    [
+        (wrong_value, "value is off by"),
+        (wrong_gradient, "gradient of weight is off by"),
+        (unwritten_memory, "value is off by nan"),
+        (another_mask, "value is off by"),
+        (writes_to_its_input, "changes its input neighbours"),
+        (bits_by_threads, "other bits in a second call with 1 threads"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_contract_rejects_a_wrong_variant(canary, complaint):
+    case = contract.Case("canary")
+    if canary is writes_to_its_input:
+        assert case.inputs(torch.float32)["neighbours"][0, 1] != 1
+    assert (contract.violation("projected", canary, case, torch.float32) or "").startswith(complaint)
+
+
+@pytest.mark.parametrize("variant", [reference, cpu], ids=["reference", "cpu"])
+def test_a_case_computed_by_hand(variant):
+    # Two nodes, two slots, three features; one filter of size 2, stride 1: two places.
+    x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]).to_sparse_csr()
+    table = torch.tensor([[0, 1], [1, 1]])
+    weight = torch.tensor([[[1.0, 10.0], [100.0, 1000.0]]])
+    matrix = torch.tensor([[1.0], [2.0]])
+    options = {"stride": 1, "activation": "none", "dropout": 0.0, "seed": 0}
+    # Node 0: places 1*1 + 3*1000 = 3001 and 2*10 + 3*100 = 320. Node 1: 3*10 + 3*1000 = 3030 and 3*1 + 3*100 = 303.
+    h = variant.node_feature_conv(x, table, weight, **options)
+    assert h.tolist() == [[3001.0, 320.0], [3030.0, 303.0]]
+    assert variant.projected(x, table, weight, matrix, **options).tolist() == [[3641.0], [3636.0]]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_masks_keep_the_right_share_and_slots_are_independent(rate, sparse):
+    num_nodes, bandwidth, num_features = 200, 4, 100
+    x = torch.ones(num_nodes, num_features)
+    table = torch.arange(num_nodes)[:, None].expand(-1, bandwidth).contiguous()
+    kept = reference.feature_map(x.to_sparse_csr() if sparse else x, table, dropout=rate, seed=3) > 0
+    cells = kept.numel()
+    assert abs(kept.double().mean().item() - (1 - rate)) < 5 * (rate * (1 - rate) / cells) ** 0.5
+    # Slots of one node, neighbouring columns, neighbouring nodes and another seed: no correlation beyond chance.
+    other = reference.feature_map(x, table, dropout=rate, seed=4) > 0
+    for a, b in (
+        (kept[:, 0], kept[:, 1]),
+        (kept[:, :, :-1], kept[:, :, 1:]),
+        (kept[:-1], kept[1:]),
+        (kept, other),
+    ):
+        pair = np.corrcoef(a.flatten().double(), b.flatten().double())[0, 1]
+        assert abs(pair) < 5 / a.numel() ** 0.5
+    # The same share in every column, slot and node: no stripe.
+    for axes in ((0, 1), (0, 2), (1, 2)):
+        share = kept.double().mean(axes)
+        assert (share - (1 - rate)).abs().max() < 5.5 * (rate * (1 - rate) * share.numel() / cells) ** 0.5
+
+
+def test_drawn_tables_are_the_reference_s_to_the_bit():
+    rng = np.random.default_rng(0)
+    degrees = np.concatenate([[0, 1, 2, 100], rng.integers(0, 12, 500)])
+    starts = np.concatenate([[0], np.cumsum(degrees)])
+    neighbours = rng.integers(0, len(degrees), starts[-1])
+    for steps in (0, 1, 5, 20):
+        uniforms = rng.random((steps, len(degrees)))
+        expected = draw_reference.draw(starts, neighbours, uniforms)
+        assert np.array_equal(draw_cpu.draw(starts, neighbours, uniforms), expected)
+
+
+def test_the_number_of_blocks_does_not_follow_the_threads():
+    before = loops.blocks_of(6)
+    torch.set_num_threads(1)
+    try:
+        assert loops.blocks_of(6) == before == 2
+    finally:
+        torch.set_num_threads(2)

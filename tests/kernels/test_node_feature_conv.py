@@ -1,0 +1,176 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nfcgcn.kernels.node_feature_conv import reference
+from nfcgcn.kernels.node_feature_conv.reference import convolve, feature_map
+
+
+def rand(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+# nodes, slots, features, filters, kernel, stride
+SHAPES = {
+    "whole": (5, 3, 8, 4, 8, 1),
+    "steps fit": (7, 2, 12, 3, 4, 4),
+    "k no multiple of s": (6, 3, 17, 2, 5, 3),
+    "trailing columns": (4, 2, 11, 2, 4, 4),
+    "stride above kernel": (4, 3, 20, 2, 3, 7),
+    "stride one": (3, 2, 9, 2, 3, 1),
+    "one of each": (1, 1, 1, 1, 1, 1),
+    "overlapping": (40, 6, 64, 8, 16, 8),
+}
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+
+
+@shapes
+def test_1d_is_conv1d_with_slots_as_channels(shape):
+    nodes, slots, features, filters, k, s = shape
+    maps, weight = rand(nodes, slots, features).requires_grad_(), rand(filters, slots, k, seed=1).requires_grad_()
+    found, expected = convolve(maps, weight, stride=s), F.conv1d(maps, weight, stride=s)
+    assert found.shape == (nodes, 1, filters, (features - k) // s + 1)
+    torch.testing.assert_close(found.squeeze(1), expected)
+    pull = rand(*expected.shape, seed=2)
+    torch.testing.assert_close(
+        torch.autograd.grad((found.squeeze(1) * pull).sum(), (maps, weight)),
+        torch.autograd.grad((expected * pull).sum(), (maps, weight)),
+    )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@shapes
+def test_2d_is_conv2d_over_slots_and_features(shape, width):
+    nodes, slots, features, filters, k, s = shape
+    width = min(width, slots)
+    maps, weight = rand(nodes, slots, features).requires_grad_(), rand(filters, width, k, seed=1).requires_grad_()
+    found = convolve(maps, weight, stride=s)
+    expected = F.conv2d(maps.unsqueeze(1), weight.unsqueeze(1), stride=(1, s)).transpose(1, 2)
+    assert found.shape == (nodes, slots - width + 1, filters, (features - k) // s + 1)
+    torch.testing.assert_close(found, expected)
+    pull = rand(*expected.shape, seed=2)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * pull).sum(), (maps, weight)),
+        torch.autograd.grad((expected * pull).sum(), (maps, weight)),
+    )
+
+
+@pytest.mark.parametrize("width", [3, 2], ids=["1d", "2d"])
+def test_gradcheck(width):
+    maps, weight = rand(3, 3, 11).requires_grad_(), rand(2, width, 4, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda m, w: convolve(m, w, stride=3), (maps, weight))
+
+
+def test_gradcheck_through_the_map():
+    table = torch.tensor([[0, 1, 0], [1, 1, 2], [2, 0, 1]])
+    x, weight = rand(3, 7).requires_grad_(), rand(2, 3, 4, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, w: convolve(feature_map(a, table), w, stride=2), (x, weight))
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 2**18], ids=str)
+def test_chunks_do_not_show(chunk, monkeypatch):
+    monkeypatch.setattr(reference, "CHUNK", chunk)
+    maps, weight = rand(23, 3, 20).requires_grad_(), rand(4, 3, 6, seed=1).requires_grad_()
+    found, expected = convolve(maps, weight, stride=5).squeeze(1), F.conv1d(maps, weight, stride=5)
+    torch.testing.assert_close(found, expected)
+    pull = rand(*expected.shape, seed=2)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * pull).sum(), (maps, weight)),
+        torch.autograd.grad((expected * pull).sum(), (maps, weight)),
+    )
+
+
+def test_a_gradient_that_is_all_one_number():
+    maps, weight = rand(50, 2, 12).requires_grad_(), rand(3, 2, 4, seed=1).requires_grad_()
+    found = torch.autograd.grad(convolve(maps, weight, stride=4).sum(), (maps, weight))
+    expected = torch.autograd.grad(F.conv1d(maps, weight, stride=4).sum(), (maps, weight))
+    torch.testing.assert_close(found, expected)
+
+
+def test_columns_that_no_window_reaches_do_not_count():
+    maps = rand(4, 2, 11).requires_grad_()
+    convolve(maps, rand(2, 2, 4, seed=1), stride=4).sum().backward()
+    assert maps.grad[:, :, 8:].eq(0).all()
+    assert maps.grad[:, :, :8].ne(0).all()
+
+
+def test_bits_do_not_depend_on_threads(threads):
+    rng = torch.Generator().manual_seed(0)
+
+    def upto(top, low=1):
+        return int(torch.randint(low, top + 1, (), generator=rng))
+
+    cases = [(2708, 6, 143, 16, 32, 16, 6), (1500, 6, 64, 8, 16, 8, 3)]
+    for _ in range(12):
+        nodes, slots, features = upto(2000), upto(6), upto(80)
+        cases.append((nodes, slots, features, upto(20), upto(features), upto(20), upto(slots)))
+    for case in cases:
+        nodes, slots, features, filters, k, s, width = case
+        results = []
+        for count in (1, 2):
+            threads(count)
+            maps = rand(nodes, slots, features, dtype=torch.float32).requires_grad_()
+            weight = rand(filters, width, k, seed=1, dtype=torch.float32).requires_grad_()
+            out = convolve(maps, weight, stride=s)
+            out.backward(rand(*out.shape, seed=2, dtype=torch.float32))
+            results.append((out.detach(), maps.grad, weight.grad))
+        assert all(torch.equal(one, two) for one, two in zip(*results, strict=True)), case
+
+
+TABLE = torch.tensor([[0, 2, 0], [1, 3, 2], [2, 2, 2], [3, 1, 0]])
+FEATURES = torch.tensor([[1.0, 0, 2, 0], [0, 0, 0, 0], [3, 4, 5, 6], [0, 7, 0, 0]])
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_map_holds_the_rows_that_its_table_names(sparse):
+    x = FEATURES.to_sparse_csr() if sparse else FEATURES
+    maps = feature_map(x, TABLE)
+    assert maps.layout == torch.strided
+    expected = torch.stack([torch.stack([FEATURES[j] for j in row]) for row in TABLE.tolist()])
+    assert torch.equal(maps, expected)
+
+
+def test_a_sparse_map_is_the_dense_map():
+    x = rand(200, 30) * (rand(200, 30, seed=1) > 2)
+    assert (x == 0).all(1).any()  # empty rows
+    table = torch.randint(200, (200, 5), generator=torch.Generator().manual_seed(2))
+    assert torch.equal(feature_map(x.to_sparse_csr(), table), feature_map(x, table))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_map_without_any_feature(dtype):
+    x = torch.zeros(3, 4, dtype=dtype).to_sparse_csr()
+    maps = feature_map(x, torch.tensor([[0, 1], [1, 2], [2, 0]]), dropout=0.5)
+    assert torch.equal(maps, torch.zeros(3, 2, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("rate", [0.2, 0.5, 0.9])
+def test_dropout_keeps_its_share_and_scales_the_rest(rate, sparse):
+    x = torch.ones(300, 50)
+    table = torch.arange(300)[:, None].expand(-1, 4)  # four copies of each node
+    torch.manual_seed(0)
+    maps = feature_map(x.to_sparse_csr() if sparse else x, table, dropout=rate)
+    kept = maps != 0
+    torch.testing.assert_close(maps[kept], torch.full_like(maps[kept], 1 / (1 - rate)))
+    spread = (rate * (1 - rate) / maps.numel()) ** 0.5
+    assert abs(kept.double().mean().item() - (1 - rate)) < 4 * spread
+    # Copies of a node lose different cells: two masks are both on as often as independent ones are.
+    both = (kept[:, 0] & kept[:, 1]).double().mean().item()
+    chance = (1 - rate) ** 2
+    assert abs(both - chance) < 4 * (chance * (1 - chance) / kept[:, 0].numel()) ** 0.5
+
+
+def test_sparse_dropout_leaves_zeros_zero():
+    torch.manual_seed(0)
+    maps = feature_map(FEATURES.to_sparse_csr(), TABLE, dropout=0.5)
+    full = feature_map(FEATURES, TABLE)
+    assert ((maps == 0) | torch.isclose(maps, 2 * full)).all()
+    assert (maps == 0).sum() > (full == 0).sum()
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_without_dropout_no_random_number_is_drawn(sparse):
+    before = torch.get_rng_state()
+    feature_map(FEATURES.to_sparse_csr() if sparse else FEATURES, TABLE)
+    assert torch.equal(torch.get_rng_state(), before)

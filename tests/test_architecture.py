@@ -1,0 +1,133 @@
+"""The tree is the pipeline: imports go one way, and importing the package loads only what it needs."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nfcgcn
+
+ROOT = Path(nfcgcn.__file__).parent
+ORDER = [
+    {"errors"},
+    {"randomness", "settings"},
+    {"graph"},
+    {"datasets", "splits", "kernels"},
+    {"sampling"},
+    {"layers"},
+    {"models"},
+    {"baselines"},
+    {"training"},
+    {"systems"},
+    {"evaluation"},
+    {"checkpoint", "results"},
+    {"figures", "benchmark"},
+    {"report"},
+    {"cli"},
+]
+RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
+ENTRANCES = {"__init__", "__main__"}
+"""They stand above all others and are imported by none."""
+LATE = {"numba", "matplotlib", "pandas", "pydantic", "typer", "triton", "sklearn", "torch_geometric", "pooch"}
+MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+
+
+def stage_of(module):
+    return module.parts[0].removesuffix(".py")
+
+
+def imported(module):
+    """The dotted names of our modules that a file imports, wherever in the file it does so."""
+    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "nfcgcn")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports by dots"
+            if node.module == "nfcgcn":
+                yield from (f"nfcgcn.{alias.name}" for alias in node.names)
+            elif node.module.split(".")[0] == "nfcgcn":
+                yield node.module
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_go_one_way(module):
+    here = stage_of(module)
+    if here in ENTRANCES:
+        return
+    assert here in RANK, f"{module} has no place in the order of imports"
+    for name in imported(module):
+        there = name.split(".")[1]
+        if there in ("__version__", here):  # the version is no module, and a folder's own files are one stage
+            continue
+        assert there in RANK, f"{there} has no place in the order of imports"
+        assert RANK[there] < RANK[here], f"{module} imports {name}"
+
+
+def test_every_stage_of_the_order_exists():
+    assert set(RANK) == {stage_of(module) for module in MODULES} - ENTRANCES
+
+
+def test_no_cycles_within_folders():
+    files = {
+        ".".join(["nfcgcn", *module.with_suffix("").parts]).removesuffix(".__init__"): module for module in MODULES
+    }
+    graph = {
+        name: {found for found in imported(module) if found in files and found != name}
+        for name, module in files.items()
+    }
+    done: set[str] = set()
+
+    def visit(name, path):
+        assert name not in path, " -> ".join([*path, name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, [*path, name])
+            done.add(name)
+
+    for name in graph:
+        visit(name, [])
+
+
+def test_no_file_for_the_homeless():
+    homeless = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert not homeless & {part.removesuffix(".py") for module in MODULES for part in module.parts}
+
+
+def loaded_by(statement):
+    code = f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split()), done.stderr
+
+
+def test_importing_the_package_loads_no_more_than_it_needs():
+    loaded, said = loaded_by("import nfcgcn")
+    assert {"torch", "nfcgcn"} <= loaded
+    assert not LATE & loaded
+    assert said == ""
+
+
+@pytest.mark.parametrize("name", nfcgcn.__all__)
+def test_public_names_say_what_they_are(name):
+    thing = getattr(nfcgcn, name)
+    said = thing.__dict__.get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert said, name
+    first = said.strip().splitlines()[0]
+    assert first.endswith((".", ":", "`.")), f"{name}: {first}"
+    assert not first.startswith(f"{name}("), name  # what a dataclass writes by itself
+
+
+def test_public_names_are_all_there():
+    assert len(set(nfcgcn.__all__)) == len(nfcgcn.__all__)
+    public = {
+        name
+        for name, thing in vars(nfcgcn).items()
+        if not name.startswith("_") and getattr(thing, "__module__", "").startswith("nfcgcn")
+    }
+    assert public == set(nfcgcn.__all__)
+
+
+def test_a_version():
+    assert nfcgcn.__version__.count(".") == 2

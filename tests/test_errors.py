@@ -1,0 +1,40 @@
+import pytest
+
+from nfcgcn import errors
+from nfcgcn.errors import unknown
+
+
+@pytest.mark.parametrize("name", ["GraphError", "ConfigError", "DatasetError"])
+def test_every_error_is_an_nfc_error(name):
+    assert issubclass(getattr(errors, name), errors.NFCError)
+
+
+@pytest.mark.parametrize("name", ["GraphError", "ConfigError"])
+def test_wrong_values_are_value_errors_too(name):
+    assert issubclass(getattr(errors, name), ValueError)
+
+
+def test_a_warning_is_a_user_warning():
+    assert issubclass(errors.NFCWarning, UserWarning)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        pytest.param("coar", ["pubmed", "cora"], "unknown dataset 'coar'; did you mean 'cora'?", id="one near"),
+        pytest.param(
+            "strid",
+            ["stride", "strides", "x"],
+            "unknown dataset 'strid'; did you mean 'stride' or 'strides'?",
+            id="two",
+        ),
+        pytest.param("zzz", ["pubmed", "cora"], "unknown dataset 'zzz'; choose from cora, pubmed", id="none near"),
+        pytest.param("", ["b", "a"], "unknown dataset ''; choose from a, b", id="empty"),
+    ],
+)
+def test_unknown_names_the_near_ones_or_all(name, options, message):
+    assert unknown("dataset", name, options) == message
+
+
+def test_unknown_names_three_at_most():
+    assert unknown("x", "abc", ["abc1", "abc2", "abc3", "abc4"]).count("'abc") == 4  # the name itself and three more

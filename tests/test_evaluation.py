@@ -1,0 +1,156 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfcgcn import evaluation
+from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.evaluation import accuracy, class_scores, confusion, predict, repeat, summarise
+from nfcgcn.graph import Graph
+from nfcgcn.systems import make_config
+
+SETTINGS = {"split": "ratio", "epochs": 5, "kernel_size": 10, "stride": 5, "filters": 4}
+
+
+@pytest.fixture
+def config():
+    return make_config("nfc-gcn", settings=SETTINGS)
+
+
+def graph_with(labels, **options):
+    return Graph.from_edges([], np.ones((len(labels), 1)), labels=labels, **options)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60), st.integers(1, 60))
+def test_scores_against_scikit_learn(pairs, count):
+    from sklearn import metrics
+
+    truth, guesses = np.array(pairs, np.int64).T
+    graph = graph_with(truth, class_names=["a", "b", "c", "d", "e"])
+    nodes = np.arange(len(truth))[:count]
+    matrix = confusion(guesses, graph, nodes)
+    y, p = truth[nodes], guesses[nodes]
+    np.testing.assert_array_equal(matrix, metrics.confusion_matrix(y, p, labels=range(5)))
+    assert accuracy(guesses, graph, nodes) == pytest.approx(metrics.accuracy_score(y, p), abs=1e-15)
+    expected = metrics.precision_recall_fscore_support(y, p, labels=range(5), zero_division=0)
+    found = class_scores(matrix, graph)
+    assert [s["name"] for s in found] == ["a", "b", "c", "d", "e"]
+    for key, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        np.testing.assert_allclose([s[key] for s in found], values, atol=1e-15)
+
+
+def test_rows_are_true_classes():
+    graph = graph_with([0, 0, 1])
+    assert confusion(np.array([1, 0, 1]), graph, np.arange(3)).tolist() == [[1, 1], [0, 1]]
+
+
+def test_classes_without_name_go_by_number():
+    graph = graph_with([0, 1])
+    assert [s["name"] for s in class_scores(np.eye(2, dtype=np.int64), graph)] == ["0", "1"]
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12).filter(lambda v: np.ptp(v) > 1e-3))
+def test_interval_against_scipy(values):
+    found = summarise(values)
+    low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
+    np.testing.assert_allclose(found["ci95"], (low, high), rtol=1e-9, atol=1e-12)
+    assert found["mean"] == pytest.approx(np.mean(values))
+    assert found["std"] == pytest.approx(np.std(values, ddof=1))
+    assert found["runs"] == values
+
+
+def test_a_single_run_has_no_deviation():
+    assert summarise([np.float32(0.5)]) == {"mean": 0.5, "std": None, "ci95": None, "runs": [0.5]}
+
+
+def test_predict_is_the_largest_score_in_evaluation(sparse_graph, config):
+    model = config.build(sparse_graph, 0).train()
+    found = predict(model, sparse_graph)
+    assert not model.training
+    with torch.no_grad():
+        expected = model(sparse_graph.x, sparse_graph.edge_index).argmax(1)
+    assert found.tolist() == expected.tolist()
+    assert found.dtype == np.int64
+    assert not torch.is_grad_enabled() or model.nfc.weight.grad is None
+
+
+def test_repeat_trains_once_a_seed(sparse_graph, config):
+    calls = []
+    found = repeat(sparse_graph, config, [3, 5], on_epoch=lambda seed, epoch: calls.append((seed, epoch["epoch"])))
+    assert calls == [(seed, number) for seed in (3, 5) for number in range(1, 6)]
+    assert [r.seed for r in found] == [3, 5]
+    for r in found:
+        assert r.predictions.tolist() == predict(r.model, sparse_graph).tolist()
+        assert r.test_accuracy == np.mean(r.predictions[r.split.test] == sparse_graph.labels[r.split.test])
+        assert r.split.train.tolist() == config.split.make(sparse_graph, r.seed).train.tolist()
+    assert found[0].split.train.tolist() != found[1].split.train.tolist()
+    assert found[0].model is not found[1].model
+
+
+def test_a_repeat_does_not_depend_on_those_before_it(sparse_graph, config):
+    both, alone = repeat(sparse_graph, config, [3, 5])[1], repeat(sparse_graph, config, [5])[0]
+    assert both.run.history == alone.run.history
+    assert both.predictions.tolist() == alone.predictions.tolist()
+    for name, tensor in both.run.state.items():
+        assert torch.equal(tensor, alone.run.state[name])
+
+
+def test_an_interrupted_repeat_is_scored_and_the_last(sparse_graph, config):
+    def interrupt(seed, epoch):
+        if (seed, epoch["epoch"]) == (5, 2):
+            raise KeyboardInterrupt
+
+    found = repeat(sparse_graph, config, [3, 5, 7], on_epoch=interrupt)
+    assert [(r.seed, r.run.interrupted, len(r.run.history)) for r in found] == [(3, False, 5), (5, True, 2)]
+    assert found[1].test_accuracy == accuracy(found[1].predictions, sparse_graph, found[1].split.test)
+
+
+@pytest.fixture
+def interrupted_fit(monkeypatch):
+    """Lets `fit` be interrupted before its first epoch at the call of this number."""
+
+    def at(number):
+        real, calls = evaluation.fit, []
+
+        def fit(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(evaluation, "fit", fit)
+
+    return at
+
+
+def test_an_interrupt_before_the_first_epoch_keeps_the_seeds_before(sparse_graph, config, interrupted_fit):
+    interrupted_fit(2)
+    assert [r.seed for r in repeat(sparse_graph, config, [3, 5, 7])] == [3]
+
+
+def test_an_interrupt_before_anything_is_done_is_raised(sparse_graph, config, interrupted_fit):
+    interrupted_fit(1)
+    with pytest.raises(KeyboardInterrupt):
+        repeat(sparse_graph, config, [3, 5, 7])
+
+
+def test_a_warning_is_given_once_for_all_seeds(sparse_graph, config):
+    labels = sparse_graph.labels.copy()
+    labels[0] = 3  # the only node of its class, which may not train
+    graph = replace(sparse_graph, labels=labels)
+    config = make_config("nfc-gcn", settings={**SETTINGS, "train_ratio": 0.3, "epochs": 1})
+    with pytest.warns(NFCWarning) as caught:
+        repeat(graph, config, [0, 1, 2])
+    text = "no training node has class '3'; the model can never predict it"
+    assert [str(w.message) for w in caught] == [text]
+
+
+def test_a_split_without_test_nodes_is_refused_before_training():
+    graph = Graph.from_edges([], np.ones((4, 40)), labels=[0, 0, 1, 1])
+    config = make_config(settings={"split": "ratio", "train_ratio": 0.6, "val_ratio": 0.35})
+    with pytest.raises(GraphError, match="^the split 'ratio' leaves no labelled node to test on; change its sizes$"):
+        repeat(graph, config, [0])

@@ -1,0 +1,373 @@
+import re
+import warnings
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.graph import Graph, Split, csr_tensor
+
+
+def ids(*nodes):
+    return np.array(nodes, np.int64)
+
+
+def message(text):
+    return f"^{re.escape(text)}$"
+
+
+def test_loops_duplicates_and_directions_are_cleaned():
+    edges = [[0, 1, 1, 2, 2, 0], [1, 0, 1, 1, 1, 0]]
+    graph = Graph.from_edges(edges, np.eye(4))
+    expected = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(graph.adjacency.toarray(), expected)
+    assert graph.adjacency.dtype == np.float32
+    assert (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes) == (4, 2, 4, 0)
+    assert graph.edge_index.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40))
+    )
+)
+def test_any_edge_list_gives_the_set_of_its_pairs(case):
+    n, pairs = case
+    graph = Graph.from_edges(np.array(pairs, np.int64).reshape(-1, 2).T, np.ones((n, 1)))
+    oracle = {(a, b) for a, b in pairs if a != b} | {(b, a) for a, b in pairs if a != b}
+    a = graph.adjacency
+    assert set(zip(*(part.tolist() for part in a.nonzero()), strict=True)) == oracle
+    assert (a != a.T).nnz == 0
+    assert not a.diagonal().any()
+    assert (a.data == 1).all()
+    assert a.has_canonical_format
+    assert graph.num_edges == len(oracle) // 2
+    assert {(t, s) for s, t in graph.edge_index.T.tolist()} == oracle
+    targets = graph.edge_index[1].tolist()
+    assert targets == sorted(targets)
+
+
+@pytest.mark.parametrize("edges", [[], [[], []], np.zeros((2, 0), np.int64)], ids=["list", "pair", "array"])
+def test_no_edges_at_all(edges):
+    graph = Graph.from_edges(edges, np.ones((3, 2)))
+    assert graph.num_edges == 0
+    assert graph.edge_index.shape == (2, 0)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.coo_array, sp.csc_array, sp.csr_array], ids=lambda f: f.__name__)
+def test_sparse_features_stay_sparse(form):
+    x = np.array([[0, 1.5], [2, 0], [0, 0]])
+    graph = Graph.from_edges([[0], [1]], form(x))
+    assert isinstance(graph.features, sp.csr_array)
+    assert graph.features.dtype == np.float32
+    assert graph.is_sparse
+    assert graph.x.layout == torch.sparse_csr
+    assert graph.x is graph.x
+    np.testing.assert_array_equal(graph.x.to_dense().numpy(), x.astype(np.float32))
+
+
+def test_sparse_entries_at_the_same_place_add_up():
+    x = sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(1, 2))
+    assert Graph.from_edges([], x).features.toarray().tolist() == [[0, 3]]
+
+
+def test_dense_features_stay_dense(four_nodes):
+    assert isinstance(four_nodes.features, np.ndarray)
+    assert not four_nodes.is_sparse
+    assert four_nodes.x.dtype == torch.float32
+    assert four_nodes.x is four_nodes.x
+    assert four_nodes.edge_index is four_nodes.edge_index
+
+
+def test_repr(four_nodes, sparse_graph):
+    assert repr(four_nodes) == "Graph('four nodes', nodes=4, edges=4, features=5 dense, classes=2)"
+    assert "features=40 sparse, classes=3" in repr(sparse_graph)
+
+
+def test_a_graph_is_frozen(four_nodes):
+    with pytest.raises(FrozenInstanceError):
+        four_nodes.labels = ids(0, 0, 0, 0)
+
+
+def test_class_names_count_the_classes(four_nodes):
+    graph = replace(four_nodes, class_names=("a", "b", "c"))
+    assert graph.num_classes == 3
+    assert [graph.class_name(c) for c in range(3)] == ["a", "b", "c"]
+    assert four_nodes.class_name(1) == "1"
+
+
+BAD_EDGES = [
+    pytest.param(
+        [[0, 1, 0], [1, 4, 9]],
+        "edge 1 names node 4, but the graph has 4 nodes (ids 0 to 3); correct the edge or add the node's features",
+        id="too large",
+    ),
+    pytest.param(
+        [[0, -2], [1, 0]],
+        "edge 1 names node -2, but the graph has 4 nodes (ids 0 to 3); correct the edge or add the node's features",
+        id="negative",
+    ),
+    pytest.param([[0, 1]], "`edges` must have shape [2, number of edges], got [1, 2]", id="one row"),
+    pytest.param([[0, 1], [1, 2], [2, 3]], "`edges` must have shape [2, number of edges], got [3, 2]", id="three rows"),
+    pytest.param([0, 1], "`edges` must have shape [2, number of edges], got [2]", id="flat"),
+    pytest.param([[0.0], [1.0]], "`edges` must hold integer node ids, got float64", id="float"),
+]
+
+
+@pytest.mark.parametrize(("edges", "text"), BAD_EDGES)
+def test_bad_edges(edges, text):
+    with pytest.raises(GraphError, match=message(text)):
+        Graph.from_edges(edges, np.ones((4, 2)))
+
+
+def broken(value, sparse, *, at=(2, 1)):
+    x = np.ones((4, 3))
+    x[0] = 0
+    x[1, 1] = 0
+    x[at] = value
+    return sp.csr_array(x) if sparse else x
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+def test_features_that_are_not_finite(value, sparse):
+    text = f"feature 1 of node 2 is {value}; 1 values are not finite: fill in or drop them first"
+    with pytest.raises(GraphError, match=message(text)):
+        Graph.from_edges([[0], [1]], broken(value, sparse))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("at", [(0, 2), (1, 0), (2, 0), (3, 2)], ids=str)
+def test_the_place_of_a_value_that_is_not_finite(at, sparse):
+    with pytest.raises(GraphError, match=f"^feature {at[1]} of node {at[0]} is nan; 1 values are not finite"):
+        Graph.from_edges([[0], [1]], broken(np.nan, sparse, at=at))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_all_values_that_are_not_finite_are_counted(sparse):
+    x = np.ones((3, 2))
+    x[1, 1] = x[2, 0] = np.nan
+    with pytest.raises(
+        GraphError, match=message("feature 1 of node 1 is nan; 2 values are not finite: fill in or drop them first")
+    ):
+        Graph.from_edges([], sp.csr_array(x) if sparse else x)
+
+
+def test_features_need_two_dimensions():
+    with pytest.raises(GraphError, match=message("`features` must have two dimensions [nodes, features], got 1")):
+        Graph.from_edges([], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param(
+            {"features": np.ones((3, 5), np.float32)},
+            "`features` must have one row a node: 4 nodes, got 3 rows",
+            id="rows",
+        ),
+        pytest.param({"features": np.ones((4, 5))}, "`features` must be float32, got float64", id="float64"),
+        pytest.param(
+            {"labels": ids(0, 1)},
+            "`labels` must be 4 int64 numbers, one a node, got int64 of shape (2,)",
+            id="too few labels",
+        ),
+        pytest.param(
+            {"labels": np.zeros(4, np.int32)},
+            "`labels` must be 4 int64 numbers, one a node, got int32 of shape (4,)",
+            id="int32 labels",
+        ),
+        pytest.param(
+            {"labels": ids(0, -1, -3, 1)},
+            "`labels` must be classes from 0 up, or -1 for none, got -3",
+            id="negative label",
+        ),
+        pytest.param({"node_names": ("a",)}, "`node_names` must hold 4 names, got 1", id="node names"),
+        pytest.param({"feature_names": ("a", "b")}, "`feature_names` must hold 5 names, got 2", id="feature names"),
+        pytest.param({"class_names": ("a",)}, "`class_names` holds 1 names, but a node has label 1", id="class names"),
+    ],
+)
+def test_parts_that_do_not_fit(four_nodes, changes, text):
+    with pytest.raises(GraphError, match=message(text)):
+        replace(four_nodes, **changes)
+
+
+NOT_CLEAN = "`adjacency` must be symmetric, of ones, without loops or duplicates; `Graph.from_edges` makes it so"
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "text"),
+    [
+        pytest.param(sp.csr_array(np.ones((2, 3), np.float32)), "`adjacency` must be square, got 2 x 3", id="oblong"),
+        pytest.param(sp.csr_array(np.array([[0, 1], [0, 0]], np.float32)), NOT_CLEAN, id="one way"),
+        pytest.param(sp.csr_array(np.array([[1, 1], [1, 0]], np.float32)), NOT_CLEAN, id="loop"),
+        pytest.param(sp.csr_array(np.array([[0, 2], [2, 0]], np.float32)), NOT_CLEAN, id="weights"),
+        pytest.param(
+            sp.csr_array((np.ones(4, np.float32), [1, 1, 0, 0], [0, 2, 4]), shape=(2, 2)), NOT_CLEAN, id="duplicates"
+        ),
+        pytest.param(
+            sp.csr_array((np.ones(2, np.float32), [1, 2], [0, 1, 2]), shape=(2, 2)),
+            "`adjacency` names a node outside 0 to 1",
+            id="outside",
+        ),
+    ],
+)
+def test_the_constructor_takes_a_clean_adjacency_only(adjacency, text):
+    with pytest.raises(GraphError, match=message(text)):
+        Graph(adjacency, np.ones((adjacency.shape[0], 1), np.float32), np.zeros(adjacency.shape[0], np.int64))
+
+
+def test_csr_tensor_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), (1, 1))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_pyg_round_trip(sparse):
+    x = np.array([[0, 1.5], [2, 0], [0, 0]], np.float32)
+    graph = Graph.from_edges(
+        [[0, 1], [1, 2]], sp.csr_array(x) if sparse else x, labels=[0, -1, 1], name="toy",
+        node_names=["n", "m", "o"], feature_names=["f", "g"], class_names=["yes", "no"],
+    )  # fmt: skip
+    split = Split(ids(0), ids(2), ids())
+    data = graph.to_pyg(split)
+    assert data.num_nodes == 3
+    assert data.x.layout == (torch.sparse_csr if sparse else torch.strided)
+    assert data.train_mask.tolist() == [True, False, False]
+    assert data.val_mask.tolist() == [False, False, True]
+    assert data.test_mask.tolist() == [False, False, False]
+    back = Graph.from_pyg(data)
+    assert (back.adjacency != graph.adjacency).nnz == 0
+    assert back.is_sparse == sparse
+    torch.testing.assert_close(back.x.to_dense(), torch.from_numpy(x), rtol=0, atol=0)
+    np.testing.assert_array_equal(back.labels, graph.labels)
+    for what in ("name", "node_names", "feature_names", "class_names"):
+        assert getattr(back, what) == getattr(graph, what)
+    again = Split.from_pyg(data)
+    for part in ("train", "val", "test"):
+        np.testing.assert_array_equal(getattr(again, part), getattr(split, part))
+
+
+def test_pyg_data_without_split_or_names(four_nodes):
+    data = four_nodes.to_pyg()
+    assert set(data.keys()) == {"x", "edge_index", "y", "num_nodes", "name"}
+
+
+def test_from_pyg_cleans_and_names():
+    from torch_geometric.data import Data
+
+    data = Data(x=torch.eye(3).to_sparse(), edge_index=torch.tensor([[0, 0, 1, 2], [1, 1, 1, 1]]))
+    graph = Graph.from_pyg(data, name="mine")
+    assert (graph.name, graph.num_edges, graph.is_sparse, graph.labels.tolist()) == ("mine", 2, True, [-1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param({"x": None}, "the PyG data has no `x`; a graph needs node features and edges", id="no x"),
+        pytest.param(
+            {"edge_index": None},
+            "the PyG data has no `edge_index`; a graph needs node features and edges",
+            id="no edges",
+        ),
+        pytest.param(
+            {"y": torch.zeros(4)},
+            "the PyG data's `y` must be one integer class a node, got torch.float32 [4]",
+            id="float y",
+        ),
+        pytest.param(
+            {"y": torch.zeros(4, 2, dtype=torch.long)},
+            "the PyG data's `y` must be one integer class a node, got torch.int64 [4, 2]",
+            id="2D y",
+        ),
+    ],
+)
+def test_pyg_data_that_is_no_graph_of_ours(four_nodes, changes, text):
+    data = four_nodes.to_pyg()
+    for key, value in changes.items():
+        data[key] = value
+    with pytest.raises(GraphError, match=message(text)):
+        Graph.from_pyg(data)
+
+
+def test_a_split_from_pyg_needs_plain_masks(four_nodes):
+    data = four_nodes.to_pyg(Split(ids(0), ids(1), ids(2)))
+    data.val_mask = torch.zeros(4, 10, dtype=torch.bool)
+    with pytest.raises(GraphError, match=message("the PyG data needs a one-dimensional `val_mask` to give a split")):
+        Split.from_pyg(data)
+    del data.train_mask
+    with pytest.raises(GraphError, match=message("the PyG data needs a one-dimensional `train_mask` to give a split")):
+        Split.from_pyg(data)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        pytest.param(
+            (ids(0, 1), ids(3, 1), ids()), "the split uses node 1 twice; its parts must be disjoint", id="two"
+        ),
+        pytest.param((ids(2, 2), ids(), ids()), "the split uses node 2 twice; its parts must be disjoint", id="within"),
+        pytest.param((ids(0), ids(1), ids(0)), "the split uses node 0 twice; its parts must be disjoint", id="test"),
+        pytest.param(
+            (np.array([True, False]), ids(), ids()),
+            "the split's `train` must be a list of node ids, got bool (2,)",
+            id="mask",
+        ),
+        pytest.param(
+            (ids(0), ids(1).reshape(1, 1), ids()),
+            "the split's `val` must be a list of node ids, got int64 (1, 1)",
+            id="matrix",
+        ),
+    ],
+)
+def test_a_split_whose_parts_are_wrong(parts, text):
+    with pytest.raises(GraphError, match=message(text)):
+        Split(*parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        pytest.param((ids(0, 4), ids(1), ids()), "the split's `train` names a node outside 0 to 3", id="outside"),
+        pytest.param((ids(0), ids(-1), ids()), "the split's `val` names a node outside 0 to 3", id="negative"),
+        pytest.param(
+            (ids(0, 1), ids(2), ids(3)),
+            "the split's `test` holds node 3, which has no label; leave it out",
+            id="unlabelled",
+        ),
+        pytest.param(
+            (ids(), ids(1), ids(2)),
+            "the split 'given' has no labelled train node to learn from; label nodes or change the split",
+            id="no train",
+        ),
+        pytest.param(
+            (ids(0, 1), ids(), ids(2)),
+            "the split 'given' has no labelled val node to choose the best epoch by; label nodes or change the split",
+            id="no val",
+        ),
+    ],
+)
+def test_a_split_that_does_not_fit_its_graph(four_nodes, parts, text):
+    graph = replace(four_nodes, labels=ids(0, 1, 0, -1))
+    with pytest.raises(GraphError, match=message(text)):
+        Split(*parts).check(graph)
+
+
+def test_a_class_without_training_node_is_a_warning(four_nodes):
+    graph = replace(four_nodes, labels=ids(0, 1, 2, 1), class_names=("red", "green", "blue", "never used"))
+    with pytest.warns(NFCWarning) as caught:
+        Split(ids(0), ids(1), ids(2, 3)).check(graph)
+    text = "no training node has class 'green', 'blue'; the model can never predict it"
+    assert [str(w.message) for w in caught] == [text]
+
+
+def test_a_good_split_passes_in_silence(four_nodes):
+    split = Split(ids(0, 1), ids(2), ids(3))
+    split.check(four_nodes)
+    assert repr(split) == "Split('given', train=2, val=1, test=1)"

@@ -1,0 +1,344 @@
+import copy
+import io
+import pickle
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nfcgcn import GCN, NFCGCN
+from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.layers import GraphConv, Linear
+
+
+def message(text):
+    return f"^{re.escape(text)}$"
+
+
+def nfc_gcn(in_channels=40, hidden_channels=8, num_layers=2, out_channels=3, **options):
+    small = {"bandwidth": 3, "filters": 4, "kernel_size": 8, "stride": 4}
+    return NFCGCN(in_channels, hidden_channels, num_layers, out_channels, **{**small, **options})
+
+
+MODELS = {
+    "nfc-gcn": nfc_gcn,
+    "nfc-gcn 2d": lambda **o: nfc_gcn(conv="2d", kernel_width=2, **o),
+    "nfc-gcn K=0": lambda **o: nfc_gcn(num_layers=0, **o),
+    "nfc-gcn K=1": lambda **o: nfc_gcn(num_layers=1, **o),
+    "nfc-gcn K=3": lambda **o: nfc_gcn(num_layers=3, **o),
+    "gcn": lambda **o: GCN(40, 8, 2, 3, **o),
+    "gcn K=1": lambda **o: GCN(40, 8, 1, 3, **o),
+    "gcn K=3": lambda **o: GCN(40, 8, 3, 3, **o),
+}
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def test_four_nodes_by_hand(four_nodes):
+    """Bandwidth 2, two filters of 2 features by 2, one graph convolution; column 4 is in no window."""
+    model = NFCGCN(5, 1, 1, 2, bandwidth=2, filters=2, kernel_size=2, stride=2).double().eval()
+    with torch.no_grad():
+        model.nfc.weight.copy_(torch.tensor([[[1, 0], [0, 1]], [[0, 1], [1, -1]]]))
+        model.output.weight.copy_(torch.tensor([[1, 0], [0, 1], [1, 0], [0, -1]]))
+    table = torch.tensor([[0, 2], [1, 0], [2, 3], [3, 2]])
+    # Maps, columns 0 to 3: (1 0 2 0 / 1 1 0 0), (0 1 0 1 / 1 0 2 0), (1 1 0 0 / 0 0 3 1), (0 0 3 1 / 1 1 0 0).
+    # Filter 0 adds a window's upper left to its lower right, filter 1 upper right + lower left - lower right.
+    h0 = torch.tensor([[2, 2, 0, 0], [0, 0, 2, 3], [1, 1, 1, 2], [1, 3, 0, 1]]).double()
+    x = four_nodes.x.double()
+    torch.testing.assert_close(model.nfc(x, neighbours=table), h0, rtol=0, atol=0)
+    # h0 W = (2 2), (2 -3), (2 -1), (1 2). Degrees with loops: 3, 3, 4, 2, so that A_hat's rows are
+    # (1/3 1/3 1/sqrt 12 0) twice, (1/sqrt 12 1/sqrt 12 1/4 1/sqrt 8), (0 0 1/sqrt 8 1/2).
+    expected = torch.tensor(
+        [
+            [1.9106836025229592, -0.6220084679281461],  # 4/3 + 2/sqrt 12,  -1/3 - 1/sqrt 12
+            [1.9106836025229592, -0.6220084679281461],
+            [2.0082539289725254, 0.1684316465917346],  # 4/sqrt 12 + 1/2 + 1/sqrt 8,  -1/sqrt 12 - 1/4 + 2/sqrt 8
+            [1.2071067811865475, 0.6464466094067263],  # 2/sqrt 8 + 1/2,  -1/sqrt 8 + 1
+        ],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(model(x, four_nodes.edge_index, table), expected, rtol=1e-14, atol=1e-14)
+
+
+def test_two_layers_put_relu_between_them(four_nodes):
+    model = NFCGCN(5, 3, 2, 2, bandwidth=2, filters=2, kernel_size=2, stride=2, activation="tanh").eval()
+    table = torch.tensor([[0, 2], [1, 0], [2, 3], [3, 2]])
+    a = torch.eye(4)
+    a[four_nodes.edge_index[0], four_nodes.edge_index[1]] = 1
+    a = a / a.sum(1, keepdim=True).sqrt() / a.sum(0, keepdim=True).sqrt()
+    h = torch.tanh(F.conv1d(four_nodes.x[table], model.nfc.weight, stride=2)).flatten(1)
+    h = torch.relu(a @ h @ model.hidden[0].weight)
+    torch.testing.assert_close(model.embed(four_nodes.x, four_nodes.edge_index, table), h)
+    torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index, table), a @ h @ model.output.weight)
+
+
+def test_no_graph_convolution_means_a_linear_layer(four_nodes):
+    model = NFCGCN(5, 1, 0, 2, bandwidth=2, filters=2, kernel_size=2, stride=2).eval()
+    assert isinstance(model.output, Linear)
+    h = model.nfc(four_nodes.x, four_nodes.edge_index)
+    assert torch.equal(model.embed(four_nodes.x, four_nodes.edge_index), h)
+    torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index), F.linear(h, model.output.weight))
+
+
+def test_gcn_by_its_equation(four_nodes):
+    model = GCN(5, 3, 2, 2).eval()
+    a = torch.eye(4)
+    a[four_nodes.edge_index[0], four_nodes.edge_index[1]] = 1
+    a = a / a.sum(1, keepdim=True).sqrt() / a.sum(0, keepdim=True).sqrt()
+    h = torch.relu(a @ four_nodes.x @ model.layers[0].weight)
+    torch.testing.assert_close(model.embed(four_nodes.x, four_nodes.edge_index), h)
+    torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index), a @ h @ model.layers[1].weight)
+
+
+@pytest.mark.parametrize("conv", ["1d", "2d"])
+@pytest.mark.parametrize("num_layers", range(4))
+def test_shapes(conv, num_layers, sparse_graph):
+    model = nfc_gcn(num_layers=num_layers, conv=conv, kernel_width=2)
+    h0 = 4 * 9 * (1 if conv == "1d" else 2)
+    widths = [h0, *[8] * (num_layers - 1), 3]
+    weights = [tuple(m.weight.shape) for m in model.modules() if isinstance(m, GraphConv)]
+    assert weights == (list(pairwise(widths)) if num_layers else [])
+    assert model(sparse_graph.x, sparse_graph.edge_index).shape == (300, 3)
+    assert model.embed(sparse_graph.x, sparse_graph.edge_index).shape == (300, 8 if num_layers > 1 else h0)
+
+
+@every_model
+def test_gradients_reach_every_parameter(make, sparse_graph):
+    torch.manual_seed(0)
+    model = make()
+    F.cross_entropy(model(sparse_graph.x, sparse_graph.edge_index), sparse_graph.y).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.abs().sum() > 0, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@every_model
+def test_sparse_and_dense_features_agree(make, sparse_graph, dense_graph):
+    model = make().eval()
+    results = []
+    for graph in (sparse_graph, dense_graph):
+        model.zero_grad()
+        out = model(graph.x, graph.edge_index)
+        F.cross_entropy(out, graph.y).backward()
+        results.append([out.detach(), *[p.grad.clone() for p in model.parameters()]])
+    torch.testing.assert_close(*results)
+
+
+@every_model
+def test_sparse_features_are_never_made_dense(make, sparse_graph, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("made dense")
+
+    monkeypatch.setattr(torch.Tensor, "to_dense", refuse)
+    model = make()
+    F.cross_entropy(model(sparse_graph.x, sparse_graph.edge_index), sparse_graph.y).backward()
+    model.eval()
+    model(sparse_graph.x, sparse_graph.edge_index)
+
+
+@every_model
+def test_renumbered_nodes_give_renumbered_scores(make, dense_graph):
+    model = make().double().eval()
+    x, edge_index = dense_graph.x.double(), dense_graph.edge_index
+    new = torch.randperm(300, generator=torch.Generator().manual_seed(0))  # node i is now called new[i]
+    old = new.argsort()
+    if isinstance(model, NFCGCN):
+        table = torch.randint(300, (300, 3), generator=torch.Generator().manual_seed(1))
+        before, after = model(x, edge_index, table), model(x[old], new[edge_index], new[table][old])
+    else:
+        before, after = model(x, edge_index), model(x[old], new[edge_index])
+    torch.testing.assert_close(after[new], before)
+
+
+def scores(model, graph):
+    return model(graph.x, graph.edge_index)
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        pytest.param(lambda: nfc_gcn(num_layers=1, map_dropout=0.0, dropout=0.9), False, id="none on H(0), K=1"),
+        pytest.param(lambda: nfc_gcn(num_layers=0, map_dropout=0.0, dropout=0.9), False, id="none on H(0), K=0"),
+        pytest.param(lambda: nfc_gcn(num_layers=2, map_dropout=0.0, dropout=0.9), True, id="on H(1)"),
+        pytest.param(lambda: nfc_gcn(num_layers=1, map_dropout=0.5, dropout=0.0), True, id="on the map"),
+        pytest.param(lambda: GCN(40, 8, 1, 3, dropout=0.5), True, id="gcn, on X"),
+        pytest.param(lambda: GCN(40, 8, 2, 3, dropout=0.0), False, id="gcn, none"),
+    ],
+)
+@pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
+def test_where_dropout_acts(make, changes, which, request):
+    graph = request.getfixturevalue(which)
+    model = make()
+    trained = scores(model, graph)
+    assert torch.equal(trained, scores(model.eval(), graph)) is not changes
+
+
+def test_dropout_before_the_second_layer_comes_after_the_relu(dense_graph):
+    model = nfc_gcn(map_dropout=0.0, dropout=0.5)
+    torch.manual_seed(0)
+    dropped = model.embed(dense_graph.x, dense_graph.edge_index)
+    whole = model.eval().embed(dense_graph.x, dense_graph.edge_index)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 2 * whole[kept])
+    share = kept.sum() / (whole != 0).sum()
+    assert 0.45 < share < 0.55
+
+
+@pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
+def test_gcn_drops_features_before_its_first_layer(which, request):
+    graph = request.getfixturevalue(which)
+    model = GCN(40, 8, 1, 40, dropout=0.75)
+    with torch.no_grad():
+        model.layers[0].weight.copy_(torch.eye(40))
+    no_edges = torch.zeros(2, 0, dtype=torch.long)
+    torch.manual_seed(0)
+    dropped, whole = model(graph.x, no_edges), model.eval()(graph.x, no_edges)  # A_hat = I, W = I: X itself
+    assert torch.equal(whole, graph.x.to_dense())
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 4 * whole[kept])
+    assert 0.22 < kept.sum() / (whole != 0).sum() < 0.28
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (MODELS["nfc-gcn K=0"], "output.weight"),
+        (MODELS["nfc-gcn K=1"], "output.weight"),
+        (MODELS["nfc-gcn"], "hidden.0.weight"),
+        (MODELS["nfc-gcn K=3"], "hidden.0.weight"),
+        (MODELS["gcn"], "layers.0.weight"),
+        (MODELS["gcn K=1"], "layers.0.weight"),
+    ],
+    ids=["nfc-gcn K=0", "nfc-gcn K=1", "nfc-gcn K=2", "nfc-gcn K=3", "gcn", "gcn K=1"],
+)
+def test_l2_is_for_the_first_graph_convolution(make, name):
+    model = make()
+    decayed = model.decayed_parameters()
+    assert [n for n, p in model.named_parameters() if any(p is d for d in decayed)] == [name]
+
+
+@every_model
+@pytest.mark.parametrize(
+    "copy_of",
+    [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
+    ids=["deepcopy", "pickle"],
+)
+def test_copies(make, copy_of, sparse_graph):
+    model = make().eval()
+    expected = scores(model, sparse_graph)
+    other = copy_of(model)
+    assert torch.equal(scores(other, sparse_graph), expected)
+    other.reset_parameters()
+    assert torch.equal(scores(model, sparse_graph), expected)
+
+
+@every_model
+def test_torch_save(make, sparse_graph):
+    model = make().eval()
+    expected = scores(model, sparse_graph)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = make().eval()
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(scores(other, sparse_graph), expected)
+
+
+@every_model
+def test_reset_parameters_draws_all_of_them(make):
+    torch.manual_seed(0)
+    model = make()
+    before = [p.detach().clone() for p in model.parameters()]
+    model.reset_parameters()
+    for (name, parameter), old in zip(model.named_parameters(), before, strict=True):
+        assert name.endswith("bias") or not torch.equal(parameter, old), name
+
+
+def test_seed_decides_the_neighbours_and_nothing_else(dense_graph):
+    torch.manual_seed(0)
+    one = nfc_gcn(seed=1).eval()
+    torch.manual_seed(0)
+    two = nfc_gcn(seed=2).eval()
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(scores(one, dense_graph), scores(two, dense_graph))
+
+
+def test_options_reach_the_first_layer():
+    model = nfc_gcn(
+        conv="2d", kernel_width=2, activation="relu", map_dropout=0.3, slot_order="similarity", resample="epoch", seed=9
+    )
+    nfc = model.nfc
+    assert (nfc.conv, nfc.activation, nfc.dropout, nfc.slot_order, nfc.resample, nfc.seed) == (
+        "2d", "relu", 0.3, "similarity", "epoch", 9,
+    )  # fmt: skip
+    assert nfc.weight.shape == (4, 2, 8)
+    assert (nfc.bandwidth, nfc.stride) == (3, 4)
+
+
+def test_repr():
+    text = repr(nfc_gcn())
+    assert "(nfc): NodeFeatureConv(40, 36, filters=4, bandwidth=3" in text
+    assert "(output): GraphConv(8, 3)" in text
+
+
+@pytest.mark.parametrize("make", [MODELS["nfc-gcn"], MODELS["gcn"]], ids=["nfc-gcn", "gcn"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_use_in_a_plain_pyg_programme(make, sparse, sparse_graph):
+    from torch_geometric.data import Data
+
+    x = sparse_graph.x if sparse else sparse_graph.x.to_dense()
+    data = Data(x=x, edge_index=sparse_graph.edge_index, y=sparse_graph.y)
+    data.train_mask = torch.arange(300) < 200
+    torch.manual_seed(0)
+    model = make()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02, weight_decay=5e-4)
+    for _ in range(40):
+        model.train()
+        optimizer.zero_grad()
+        out = model(data.x, data.edge_index)
+        F.cross_entropy(out[data.train_mask], data.y[data.train_mask]).backward()
+        optimizer.step()
+    model.eval()
+    hit = model(data.x, data.edge_index).argmax(dim=1) == data.y
+    assert hit[~data.train_mask].float().mean() > 0.7
+
+
+def nfc_at_fault(**options):
+    return lambda: nfc_gcn(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        pytest.param(nfc_at_fault(num_layers=-1), "`num_layers` must be at least 0, got -1", id="nfc layers"),
+        pytest.param(nfc_at_fault(hidden_channels=0), "`hidden_channels` must be at least 1, got 0", id="nfc hidden"),
+        pytest.param(nfc_at_fault(out_channels=0), "`out_channels` must be at least 1, got 0", id="nfc out"),
+        pytest.param(nfc_at_fault(map_dropout=1), "`map_dropout` must be at least 0 and below 1, got 1", id="nfc map"),
+        pytest.param(nfc_at_fault(dropout=1.5), "`dropout` must be at least 0 and below 1, got 1.5", id="nfc dropout"),
+        pytest.param(nfc_at_fault(bandwidth=0), "`bandwidth` must be at least 1, got 0", id="nfc bandwidth"),
+        pytest.param(nfc_at_fault(kernel_size=41),
+                     "`kernel_size` must be at most the number of features, 40, got 41; lower it", id="nfc kernel"),
+        pytest.param(lambda: GCN(4, 3, 0, 2), "`num_layers` must be at least 1, got 0", id="gcn layers"),
+        pytest.param(lambda: GCN(4, 0, 2, 2), "`hidden_channels` must be at least 1, got 0", id="gcn hidden"),
+        pytest.param(lambda: GCN(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="gcn out"),
+        pytest.param(lambda: GCN(4, 3, 2, 2, dropout=-1), "`dropout` must be at least 0 and below 1, got -1",
+                     id="gcn dropout"),
+    ],
+)  # fmt: skip
+def test_bad_settings(make, text):
+    with pytest.raises(ConfigError, match=message(text)):
+        make()
+
+
+def test_edges_outside_the_features():
+    text = "`edge_index` names a node outside 0 to 3; does it belong to these features?"
+    with pytest.raises(GraphError, match=message(text)):
+        nfc_gcn()(torch.ones(4, 40), torch.tensor([[0], [4]]))
+
+
+def test_a_table_of_the_wrong_shape(dense_graph):
+    text = "`neighbours` must have shape [300, 3] (nodes, bandwidth), got [300, 4]"
+    with pytest.raises(GraphError, match=message(text)):
+        nfc_gcn()(dense_graph.x, dense_graph.edge_index, torch.zeros(300, 4, dtype=torch.long))

@@ -1,0 +1,60 @@
+from itertools import combinations
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from nfcgcn.randomness import Stage, generator, torch_randomness
+
+STAGES = get_args(Stage)
+
+
+def torch_draw(seed, stage):
+    with torch_randomness(seed, stage):
+        return torch.rand(8)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_same_seed_and_stage_same_numbers(stage):
+    np.testing.assert_array_equal(generator(3, stage).random(8), generator(3, stage).random(8))
+    assert torch.equal(torch_draw(3, stage), torch_draw(3, stage))
+
+
+@pytest.mark.parametrize(("a", "b"), list(combinations(STAGES, 2)), ids=lambda stage: stage)
+def test_stages_draw_different_numbers(a, b):
+    assert not np.array_equal(generator(3, a).random(8), generator(3, b).random(8))
+    assert not torch.equal(torch_draw(3, a), torch_draw(3, b))
+
+
+def test_seeds_draw_different_numbers():
+    draws = {generator(seed, "split").random() for seed in range(100)}
+    torch_draws = {float(torch_draw(seed, "weights")[0]) for seed in range(100)}
+    assert len(draws) == len(torch_draws) == 100
+
+
+def test_a_stage_does_not_depend_on_what_others_drew():
+    expected = generator(0, "neighbours").random(4)
+    generator(0, "split").random(1000)
+    np.testing.assert_array_equal(generator(0, "neighbours").random(4), expected)
+
+
+def test_stages_are_uncorrelated():
+    a, b = generator(0, "split").random(20_000), generator(0, "weights").random(20_000)
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.03
+
+
+def test_global_generators_are_left_as_they_were():
+    numpy_before, torch_before = np.random.get_state(), torch.get_rng_state()
+    generator(0, "data").random(10)
+    torch_draw(0, "training")
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    for before, after in zip(numpy_before, np.random.get_state(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_torch_state_comes_back_after_an_exception():
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError), torch_randomness(0, "training"):
+        torch.rand(5) @ torch.rand(4)
+    assert torch.equal(torch.get_rng_state(), before)

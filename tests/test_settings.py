@@ -1,0 +1,119 @@
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from nfcgcn.errors import ConfigError
+from nfcgcn.settings import build_configs, read_assignments, read_number, setting, settings_of
+
+
+def message(text):
+    return f"^{re.escape(text)}$"
+
+
+@dataclass(frozen=True)
+class Engine:
+    count: int = setting(2, "how many")
+    share: float = setting(0.5, "how much")
+    colour: Literal["red", "green"] = setting("red", "which")
+    limit: int | None = setting(None, "at most")
+    pressure: float | None = setting(1.5, "how hard")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    radius: float = setting(1.0, "how far")
+
+
+GOOD = [
+    ("count", 3, 3),
+    ("count", "3", 3),
+    ("count", "-3", -3),
+    ("share", 0.25, 0.25),
+    ("share", "0.25", 0.25),
+    ("share", "1e-3", 0.001),
+    ("share", 1, 1.0),
+    ("share", "1", 1.0),
+    ("colour", "green", "green"),
+    ("limit", 4, 4),
+    ("limit", "4", 4),
+    ("limit", "none", None),
+    ("limit", None, None),
+    ("pressure", "2", 2.0),
+    ("pressure", "none", None),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), GOOD)
+def test_values_are_read_by_type(name, value, expected):
+    (engine,) = build_configs([Engine], {name: value})
+    found = getattr(engine, name)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+BAD = [
+    ("count", "x", "`count` must be a whole number, got 'x'"),
+    ("count", "1.5", "`count` must be a whole number, got '1.5'"),
+    ("count", 1.5, "`count` must be a whole number, got '1.5'"),
+    ("count", 2.0, "`count` must be a whole number, got '2.0'"),
+    ("count", True, "`count` must be a whole number, got 'True'"),
+    ("count", "none", "`count` must be a whole number, got 'none'"),
+    ("count", None, "`count` must be a whole number, got 'None'"),
+    ("count", "", "`count` must be a whole number, got ''"),
+    ("share", "half", "`share` must be a number, got 'half'"),
+    ("share", [0.5], "`share` must be a number, got '[0.5]'"),
+    ("colour", "blue", "`colour` must be red | green, got 'blue'"),
+    ("colour", "Red", "`colour` must be red | green, got 'Red'"),
+    ("limit", "few", "`limit` must be a whole number or none, got 'few'"),
+    ("pressure", "few", "`pressure` must be a number or none, got 'few'"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), BAD)
+def test_values_of_the_wrong_type(name, value, text):
+    with pytest.raises(ConfigError, match=message(text)):
+        build_configs([Engine], {name: value})
+
+
+def test_each_class_takes_what_is_its_own():
+    engine, wheel = build_configs([Engine, Wheel], {"radius": "2", "count": 7})
+    assert (engine, wheel) == (Engine(count=7), Wheel(2.0))
+    assert build_configs([Wheel], {}) == [Wheel()]
+
+
+def test_unknown_settings_and_their_near_names():
+    with pytest.raises(ConfigError, match=message("unknown setting 'radios'; did you mean 'radius'?")):
+        build_configs([Engine, Wheel], {"radios": 1})
+    text = "unknown setting 'zzz'; choose from colour, count, limit, pressure, radius, share"
+    with pytest.raises(ConfigError, match=message(text)):
+        build_configs([Engine, Wheel], {"zzz": 1})
+
+
+def test_settings_say_what_they_are():
+    found = settings_of(Engine)
+    assert list(found) == ["count", "share", "colour", "limit", "pressure"]
+    assert [s.type_name for s in found.values()] == [
+        "a whole number", "a number", "red | green", "a whole number or none", "a number or none",
+    ]  # fmt: skip
+    assert [s.default for s in found.values()] == [2, 0.5, "red", None, 1.5]
+    assert found["limit"].meaning == "at most"
+
+
+def test_assignments():
+    assert read_assignments(["a=1", " b = x=y ", "a=2", "c="]) == {"a": "2", "b": "x=y", "c": ""}
+    with pytest.raises(ConfigError, match=message("`--set` takes key=value, got 'a'")):
+        read_assignments(["b=1", "a"])
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3", 3), ("3.0", 3.0), ("1e3", 1000.0), ("-2", -2)])
+def test_numbers(text, expected):
+    found = read_number("nodes", text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_no_number():
+    with pytest.raises(ConfigError, match=message("`nodes` must be a number, got 'many'")):
+        read_number("nodes", "many")

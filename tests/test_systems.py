@@ -1,0 +1,220 @@
+import re
+from dataclasses import fields
+from importlib import resources
+from typing import Literal, get_args, get_origin
+
+import pytest
+import torch
+
+from nfcgcn.baselines import GCN
+from nfcgcn.errors import ConfigError
+from nfcgcn.models import NFCGCN
+from nfcgcn.settings import settings_of
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config
+from nfcgcn.training import TrainingConfig
+
+
+def message(text):
+    return f"^{re.escape(text)}$"
+
+
+# The paper's parameter table, but one layer for PubMed, its headline: k, s, c, hidden, layers, learning rate
+PAPER = {
+    "cora": (32, 16, 64, 16, 2, 0.002),
+    "citeseer": (64, 32, 64, 16, 2, 0.002),
+    "pubmed": (64, 16, 32, 32, 1, 0.01),
+}
+KEYS = ("kernel_size", "stride", "filters", "hidden_channels", "num_layers", "learning_rate")
+
+
+@pytest.mark.parametrize("system", ["nfc-gcn", "nfc-gcn-2d"])
+@pytest.mark.parametrize("dataset", PAPER)
+@pytest.mark.parametrize("preset", ["paper", None])
+def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
+    config = make_config(system, dataset=dataset, preset=preset)
+    assert config.preset == "paper"
+    # Which kernels run is no matter of the paper's.
+    assert {name: value for name, value in config.values.items() if name != "backend"} == {
+        **dict(zip(KEYS, PAPER[dataset], strict=True)),
+        "bandwidth": 6,
+        "conv": "2d" if system.endswith("2d") else "1d",
+        "kernel_width": 3,
+        "activation": "none",
+        "map_dropout": 0.5,
+        "dropout": 0.5,
+        "slot_order": "random",
+        "resample": "once",
+        "epochs": 200,
+        "weight_decay": 1e-4,
+        "monitor": "accuracy",
+        "patience": None,
+        "split": "fastgcn",
+        "train_per_class": 20,
+        "num_val": 500,
+        "num_test": 1000,
+        "train_ratio": 0.6,
+        "val_ratio": 0.2,
+    }
+
+
+@pytest.mark.parametrize("dataset", PAPER)
+def test_gcn_is_trained_as_published(dataset):
+    values = make_config("gcn", dataset=dataset, preset="paper").values
+    found = {
+        k: values[k] for k in ("split", "epochs", "learning_rate", "weight_decay", "hidden_channels", "num_layers")
+    }
+    assert found == {
+        "split": "fastgcn", "epochs": 400, "learning_rate": 0.01, "weight_decay": 5e-4, "hidden_channels": 16,
+        "num_layers": 2,
+    }  # fmt: skip
+
+
+def test_presets_for_digits_and_others():
+    digits = make_config("nfc-gcn", dataset="digits")
+    assert (digits.preset, digits.values["kernel_size"], digits.values["stride"]) == ("default", 16, 8)
+    assert make_config("gcn", dataset="digits").values["hidden_channels"] == 64
+    bare = make_config("nfc-gcn")
+    assert (bare.preset, bare.model) == ("default", SYSTEMS["nfc-gcn"].config())
+    assert make_config("nfc-gcn", dataset="cora", preset="default").training == TrainingConfig()
+    assert make_config("nfc-gcn", dataset="citations").split == SplitConfig()
+
+
+def test_settings_win_over_the_preset():
+    config = make_config("nfc-gcn", dataset="cora", preset="paper", settings={"stride": "8", "split": "planetoid"})
+    assert (config.values["stride"], config.values["split"], config.values["kernel_size"]) == (8, "planetoid", 32)
+
+
+FIELDS = [
+    (system, s)
+    for system, entry in SYSTEMS.items()
+    for config in (entry.config, TrainingConfig, SplitConfig)
+    for s in settings_of(config).values()
+]
+
+
+@pytest.mark.parametrize(("system", "field"), FIELDS, ids=lambda v: v if isinstance(v, str) else v.name)
+def test_every_setting_can_be_set_by_text(system, field):
+    if get_origin(field.type) is Literal:
+        texts = [SYSTEMS[system].fixed[field.name]] if field.name in SYSTEMS[system].fixed else get_args(field.type)
+        wanted = {text: text for text in texts}
+    elif field.type is int:
+        wanted = {"3": 3, "1": 1}
+    elif field.type is float:
+        wanted = {"0.125": 0.125, "25e-2": 0.25}
+    else:
+        wanted = {"5": 5, "none": None}
+    for text, value in wanted.items():
+        found = make_config(system, settings={field.name: text}).values[field.name]
+        assert found == value
+        assert type(found) is type(value)
+    assert field.meaning
+    with pytest.raises(ConfigError, match=f"^`{field.name}` (must be|is) .*"):
+        make_config(system, settings={field.name: "no such thing"})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_setting_belongs_to_two_parts(system):
+    config = make_config(system)
+    names = [f.name for part in (config.model, config.training, config.split) for f in fields(part)]
+    assert len(set(names)) == len(names)
+    assert list(config.values) == names
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        pytest.param(
+            {"system": "nfcgcn"},
+            "unknown model 'nfcgcn'; did you mean 'nfc-gcn' or 'nfc-gcn-2d' or 'gcn'?",
+            id="near model",
+        ),
+        pytest.param({"system": "zzz"}, "unknown model 'zzz'; choose from gcn, nfc-gcn, nfc-gcn-2d", id="far model"),
+        pytest.param({"preset": "papr"}, "unknown preset 'papr'; did you mean 'paper'?", id="near preset"),
+        pytest.param({"preset": "zzz"}, "unknown preset 'zzz'; choose from default, paper", id="far preset"),
+        pytest.param(
+            {"settings": {"bandwith": 3}}, "unknown setting 'bandwith'; did you mean 'bandwidth'?", id="near setting"
+        ),
+        pytest.param(
+            {"dataset": "digits", "preset": "paper"},
+            "preset 'paper' of model 'nfc-gcn' has no settings for 'digits'; it covers cora, citeseer, pubmed",
+            id="preset without dataset",
+        ),
+        pytest.param(
+            {"settings": {"conv": "2d"}}, "`conv` is 1d in model 'nfc-gcn'; choose another --model instead", id="1d"
+        ),
+        pytest.param(
+            {"system": "nfc-gcn-2d", "settings": {"conv": "1d"}},
+            "`conv` is 2d in model 'nfc-gcn-2d'; choose another --model instead",
+            id="2d",
+        ),
+        pytest.param({"settings": {"epochs": "0"}}, "`epochs` must be at least 1, got 0", id="epochs"),
+        pytest.param(
+            {"settings": {"train_per_class": 0}}, "`train_per_class` must be at least 1, got 0", id="per class"
+        ),
+        pytest.param({"settings": {"num_val": -1}}, "`num_val` must be at least 1, got -1", id="num_val"),
+        pytest.param({"settings": {"num_test": 0}}, "`num_test` must be at least 1, got 0", id="num_test"),
+        pytest.param(
+            {"settings": {"train_ratio": 1}}, "`train_ratio` must be between 0 and 1, got 1.0", id="train_ratio"
+        ),
+        pytest.param(
+            {"settings": {"val_ratio": "nan"}}, "`val_ratio` must be between 0 and 1, got nan", id="val_ratio"
+        ),
+    ],
+)
+def test_bad_configs(options, text):
+    with pytest.raises(ConfigError, match=message(text)):
+        make_config(**options)
+
+
+def test_gcn_has_no_settings_of_nfc_gcn():
+    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from dropout, epochs"):
+        make_config("gcn", settings={"bandwidth": 3})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_build_follows_its_seed_alone(system, sparse_graph):
+    config = make_config(system, settings={"hidden_channels": 5})
+    before = torch.get_rng_state()
+    one, two, other = (config.build(sparse_graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert isinstance(one, GCN if system == "gcn" else NFCGCN)
+    for (name, a), b, c in zip(one.named_parameters(), two.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b), name
+        assert not torch.equal(a, c), name
+    scores = [m.eval()(sparse_graph.x, sparse_graph.edge_index) for m in (one, two)]
+    assert torch.equal(*scores)
+    assert scores[0].shape == (300, 3)
+    if system != "gcn":
+        assert (one.nfc.seed, other.nfc.seed, one.nfc.conv) == (1, 2, SYSTEMS[system].fixed["conv"])
+
+
+def test_settings_reach_the_model(sparse_graph):
+    wanted = {"bandwidth": 4, "filters": 5, "kernel_size": 6, "stride": 3, "activation": "tanh", "map_dropout": 0.25,
+              "slot_order": "similarity", "resample": "epoch", "dropout": 0.75, "hidden_channels": 9,
+              "num_layers": 3}  # fmt: skip
+    model = make_config("nfc-gcn", settings=wanted).build(sparse_graph, 0)
+    nfc = model.nfc
+    assert nfc.weight.shape == (5, 4, 6)
+    assert (nfc.stride, nfc.activation, nfc.dropout) == (3, "tanh", 0.25)
+    assert (nfc.slot_order, nfc.resample, model.dropout) == ("similarity", "epoch", 0.75)
+    assert [tuple(layer.weight.shape) for layer in (*model.hidden, model.output)] == [(60, 9), (9, 9), (9, 3)]
+
+
+def test_the_split_config_makes_its_split(sparse_graph):
+    config = make_config(settings={"train_per_class": 5, "num_val": 30, "num_test": 60}).split
+    split = config.make(sparse_graph, 0)
+    assert (len(split.train), len(split.val), len(split.test)) == (15, 30, 60)
+    ratio = make_config(settings={"split": "ratio", "train_ratio": 0.5, "val_ratio": 0.1}).split.make(sparse_graph, 4)
+    assert abs(len(ratio.train) - 150) <= 2
+    assert abs(len(ratio.val) - 30) <= 3
+    assert split.train.tolist() != config.make(sparse_graph, 1).train.tolist()
+
+
+def test_every_preset_of_the_package_is_offered():
+    files = {path.name.removesuffix(".toml") for path in (resources.files("nfcgcn") / "presets").iterdir()}
+    assert files == set(PRESETS)
+
+
+def test_an_infinite_count_is_refused():
+    with pytest.raises(ConfigError, match="^`epochs` must be a whole number, got 'inf'$"):
+        make_config(settings={"epochs": float("inf")})
