@@ -152,5 +152,5 @@ def test_a_warning_is_given_once_for_all_seeds(sparse_graph, config):
 def test_a_split_without_test_nodes_is_refused_before_training():
     graph = Graph.from_edges([], np.ones((4, 40)), labels=[0, 0, 1, 1])
     config = make_config(settings={"split": "ratio", "train_ratio": 0.6, "val_ratio": 0.35})
-    with pytest.raises(GraphError, match="^the split 'ratio' leaves no labelled node to test on; change its sizes$"):
+    with pytest.raises(GraphError, match=r"^the split 'ratio' leaves no labelled node to test on; change its sizes$"):
         repeat(graph, config, [0])

@@ -216,5 +216,5 @@ def test_every_preset_of_the_package_is_offered():
 
 
 def test_an_infinite_count_is_refused():
-    with pytest.raises(ConfigError, match="^`epochs` must be a whole number, got 'inf'$"):
+    with pytest.raises(ConfigError, match=r"^`epochs` must be a whole number, got 'inf'$"):
         make_config(settings={"epochs": float("inf")})

@@ -117,6 +117,7 @@ class NodeFeatureConv(nn.Module):
         self.out_channels = (bandwidth - width + 1) * filters * ((in_channels - kernel_size) // stride + 1)
         self._adjacency: Remembered[tuple[Ints, Ints]] = Remembered()
         self._table: Remembered[Tensor] = Remembered()
+        self._ordered: Remembered[tuple[Tensor, Tensor]] = Remembered()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -159,15 +160,23 @@ class NodeFeatureConv(nn.Module):
 
         def table(rng: np.random.Generator) -> Tensor:
             drawn = draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)
-            if self.slot_order == "similarity":
-                drawn = order_by_similarity(drawn, _to_numpy(x))
             return torch.from_numpy(drawn).to(x.device)
 
         if self.training and self.resample == "epoch":
-            return table(np.random.default_rng(int(torch.randint(2**62, ()))))
-        # Only the order by similarity depends on the features; the table is not drawn anew where they are another tensor.
-        also = (num_nodes, x.device, id(x) if self.slot_order == "similarity" else None)
-        return self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")), *also)
+            return self._order(x, table(np.random.default_rng(int(torch.randint(2**62, ())))))
+        drawn = self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")), num_nodes, x.device)
+        return self._order(x, drawn)
+
+    def _order(self, x: Tensor, drawn: Tensor) -> Tensor:
+        if self.slot_order == "random":
+            return drawn
+
+        def order(_: Tensor) -> tuple[Tensor, Tensor]:
+            ordered = order_by_similarity(drawn.cpu().numpy(), _to_numpy(x))
+            return drawn, torch.from_numpy(ordered).to(x.device)
+
+        # The drawn table is kept beside the ordered one, so that its id cannot come to name another.
+        return self._ordered.get(x, order, id(drawn))[1]
 
     def __repr__(self) -> str:
         return (

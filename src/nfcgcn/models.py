@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.kernels import Backend
+from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import (
     Activation,
@@ -134,8 +135,8 @@ class NFCGCN(NodeClassifier):
         adjacency = self.adjacency(x, edge_index)
         h = self._read_map(self.hidden[0], x, edge_index, neighbours)
         for layer in self.hidden[1:]:
-            h = layer(F.dropout(F.relu(h), self.dropout, self.training), adjacency)
-        return F.dropout(F.relu(h), self.dropout, self.training)
+            h = layer(drop(F.relu(h), self.dropout, self.training), adjacency)
+        return drop(F.relu(h), self.dropout, self.training)
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from nfcgcn.errors import ConfigError, NFCWarning
 from nfcgcn.kernels import contract
+from nfcgcn.kernels.masks import cpu as masks_cpu
+from nfcgcn.kernels.masks import dropout
+from nfcgcn.kernels.masks import reference as masks_reference
 from nfcgcn.kernels.neighbour_draw import cpu as draw_cpu
 from nfcgcn.kernels.neighbour_draw import reference as draw_reference
-from nfcgcn.kernels.node_feature_conv import cpu, loops, reference
+from nfcgcn.kernels.node_feature_conv import cpu, loops, node_feature_conv, reference
 
 VARIANTS = {"projected": cpu.projected, "node_feature_conv": cpu.node_feature_conv}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -117,6 +121,37 @@ def test_drawn_tables_are_the_reference_s_to_the_bit():
         uniforms = rng.random((steps, len(degrees)))
         expected = draw_reference.draw(starts, neighbours, uniforms)
         assert np.array_equal(draw_cpu.draw(starts, neighbours, uniforms), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_masks_are_the_reference_s_to_the_bit(rate, dtype):
+    options = {"dropout": rate, "seed": 2**62 - 1, "dtype": DTYPES[dtype]}
+    expected = masks_reference.mask(50, 70, **options)
+    assert torch.equal(masks_cpu.mask(50, 70, **options), expected)
+    assert set(expected.unique().tolist()) == {0.0, torch.tensor(1 / (1 - rate), dtype=DTYPES[dtype]).item()}
+
+
+def test_hidden_dropout_follows_torch_s_generator_and_leaves_evaluation_alone():
+    h = torch.ones(300, 20)
+    torch.manual_seed(1)
+    first, second = dropout(h, 0.5, True), dropout(h, 0.5, True)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(h, 0.5, True), first)
+    assert not torch.equal(first, second)
+    assert dropout(h, 0.5, False) is h
+
+
+def test_a_forced_kernel_that_cannot_run_is_an_error_and_a_free_choice_says_so_once():
+    x, table = torch.ones(3, 8, dtype=torch.bfloat16), torch.tensor([[0], [1], [2]])
+    weight = torch.ones(2, 1, 4, dtype=torch.bfloat16)
+    options = {"stride": 2, "activation": "none", "dropout": 0.0, "seed": 0}
+    reason = "features are torch.bfloat16 and filters torch.bfloat16, not both float32 or both float64"
+    with pytest.raises(ConfigError, match=f"^backend 'cpu' cannot run: {reason}; use 'auto' or 'reference'$"):
+        node_feature_conv(x, table, weight, backend="cpu", **options)
+    with pytest.warns(NFCWarning, match=f"^the slow reference runs in place of the CPU kernel: {reason}$"):
+        node_feature_conv(x, table, weight, backend="auto", **options)
+    node_feature_conv(x, table, weight, backend="auto", **options)  # a second warning would be an error
 
 
 def test_the_number_of_blocks_does_not_follow_the_threads():

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.kernels.masks import dropout
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Remembered, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
@@ -50,8 +51,8 @@ class GCN(NodeClassifier):
 
     def _drop(self, h: Tensor) -> Tensor | Sparse:
         if h.layout != torch.sparse_csr:
-            return F.dropout(h, self.dropout, self.training)
+            return dropout(h, self.dropout, self.training)
         sparse = self._sparse.get(h, Sparse.from_csr)
         if not self.training:
             return sparse
-        return sparse.with_values(F.dropout(h.values(), self.dropout))
+        return sparse.with_values(dropout(h.values()[:, None], self.dropout, True).squeeze(1))

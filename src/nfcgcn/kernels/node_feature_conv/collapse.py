@@ -8,30 +8,48 @@ with filters :math:`F [c, w, k]`: exact, and differentiable through the composit
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import Any
 
-from nfcgcn.kernels.product.reference import product
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfcgcn.kernels.node_feature_conv import loops
+from nfcgcn.kernels.product.reference import row_product
+
+
+class _Compose(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, matrix: Tensor, bandwidth: int, num_features: int, stride: int) -> Tensor:
+        filters, width, size = weight.shape
+        steps, hidden = bandwidth - width + 1, matrix.shape[1]
+        columns = matrix.reshape(steps, filters, -1)
+        places = columns.shape[2] // hidden
+        rows = weight.flatten(1).mT.contiguous()
+        ctx.save_for_backward(rows, columns)
+        ctx.sizes = (steps, width, size, places, hidden, stride)
+        windows = torch.stack([row_product(rows, c) for c in columns]).view(steps, width, size, places, hidden)
+        out = matrix.new_empty(bandwidth, num_features, hidden)
+        loops.fold(windows.numpy(), stride, out.numpy())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        rows, columns = ctx.saved_tensors
+        *sizes, stride = ctx.sizes
+        windows = grad.new_empty(sizes)
+        loops.unfold(grad.contiguous().numpy(), stride, windows.numpy())
+        steps, width, size, _, hidden = sizes
+        parts = windows.view(steps, width * size, -1)
+        across = rows.mT.contiguous()
+        grad_matrix = torch.stack([row_product(across, part) for part in parts])
+        grad_rows = torch.stack(
+            [row_product(part, c.mT.contiguous()) for part, c in zip(parts, columns, strict=True)]
+        ).sum(0)
+        return grad_rows.mT.reshape(-1, width, size), grad_matrix.view(-1, hidden), None, None, None
 
 
 def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:
     """Return ``M [n, D, H]`` for filters ``[c, w, k]`` and a matrix ``[(n - w + 1) c D', H]``."""
-    filters, width, size = weight.shape
-    steps, hidden = bandwidth - width + 1, matrix.shape[1]
-    places = matrix.shape[0] // (steps * filters)
-    columns = matrix.reshape(steps, filters, places * hidden)
-    rows = weight.flatten(1).mT.contiguous()
-    slots = [product(rows, c).view(width, size, places, hidden) for c in columns]
-    maps = _add([F.pad(slot, (0, 0) * 3 + (q, steps - 1 - q)) for q, slot in enumerate(slots)])
-    # A window is `size` wide and moves by `stride`: of its pieces of `stride`, the r-th stands r steps further on.
-    overlap = -(-size // stride)
-    pieces = F.pad(maps, (0, 0, 0, 0, 0, overlap * stride - size)).view(bandwidth, overlap, stride, places, hidden)
-    strip = _add([F.pad(pieces[:, r].transpose(1, 2), (0, 0, 0, 0, r, overlap - 1 - r)) for r in range(overlap)])
-    strip = strip.reshape(bandwidth, -1, hidden)
-    missing = num_features - strip.shape[1]
-    return F.pad(strip, (0, 0, 0, missing)) if missing > 0 else strip[:, :num_features].contiguous()
-
-
-def _add(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+    return _Compose.apply(weight, matrix, bandwidth, num_features, stride)  # type: ignore[no-untyped-call,no-any-return]

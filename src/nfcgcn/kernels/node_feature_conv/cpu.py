@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfcgcn.kernels.masks.cpu import follow_torch
+from nfcgcn.kernels.masks.reference import threshold
 from nfcgcn.kernels.node_feature_conv import loops
 from nfcgcn.kernels.node_feature_conv.collapse import compose
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve, threshold
-from nfcgcn.kernels.product.reference import product, row_product, transposed_product
+from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve
+from nfcgcn.kernels.product.reference import BLOCKS, product, row_product, transposed_product
 
-CHUNK = 2**19
-"""Numbers of ``h(0)``, or of the map of dense features, at a time: 2 MiB of float32."""
+CHUNK = 2**20
+"""Numbers of ``h(0)``, or of the map of dense features, at a time: 4 MiB of float32."""
 
 
 class _Draw:
@@ -38,8 +39,7 @@ class _Draw:
         self.mask = (np.uint32(threshold(dropout)), scale, np.uint64(seed))
         self.num_nodes, self.bandwidth = self.table.shape
         self.num_features = x.shape[1]
-        # Numba's threads follow torch's, as far as there are that many.
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+        follow_torch()
 
     def chunks(self, width: int) -> list[tuple[int, int]]:
         """Cut the nodes into ranges of about ``CHUNK / width``."""
@@ -174,7 +174,7 @@ class _SparseProject(torch.autograd.Function):
         runs = _by_place(matrix, draw, weight)
         for start, stop in draw.chunks(len(matrix)):
             h = _activate(_convolve(draw, weight, stride, start, stop), activation)
-            out[start:stop] = row_product(h.flatten(1), runs)
+            out[start:stop] = _tile_product(h.flatten(1), runs)
         return out
 
     @staticmethod
@@ -188,8 +188,9 @@ class _SparseProject(torch.autograd.Function):
         for start, stop in draw.chunks(len(matrix)):
             part = grad[start:stop]
             h = _activate(_convolve(draw, weight, ctx.stride, start, stop), ctx.activation)
-            grad_runs += transposed_product(h.flatten(1), part)
-            grad_h = row_product(part, across).view_as(h)
+            grad_runs += _tile_gradient(h.flatten(1), part)
+            # So few columns are summed that no BLAS cuts the sum: the bits do not depend on the threads.
+            grad_h = (part @ across).view_as(h)
             grad_h = grad_h * (h > 0) if ctx.activation == "relu" else torch.ops.aten.tanh_backward(grad_h, h)
             loops.convolve_backward(*draw.x, draw.table, *draw.mask, ctx.stride, start, grad_h.numpy(), sums.numpy())
         steps, filters = draw.bandwidth - weight.shape[1] + 1, weight.shape[0]
@@ -226,6 +227,24 @@ def _dense_chunk(
 ) -> Tensor:
     maps = draw.dense_map(start, stop, weight.dtype)
     return product(ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1), matrix)
+
+
+def _tile_product(h: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``h @ matrix`` for a few rows of many columns: the sum over columns is cut into blocks."""
+    size = h.shape[1] // BLOCKS
+    even = BLOCKS * size
+    left = h[:, :even].view(len(h), BLOCKS, size).transpose(0, 1)
+    blocks = torch.bmm(left, matrix[:even].view(BLOCKS, size, matrix.shape[1]))
+    return blocks.sum(0) + h[:, even:] @ matrix[even:]
+
+
+def _tile_gradient(h: Tensor, grad: Tensor) -> Tensor:
+    """Return ``h.T @ grad`` for a few rows of many columns: the columns are cut into blocks, each sum is whole."""
+    size = h.shape[1] // BLOCKS
+    even = BLOCKS * size
+    left = h[:, :even].view(len(h), BLOCKS, size).permute(1, 2, 0)
+    blocks = torch.bmm(left, grad.expand(BLOCKS, *grad.shape)).view(even, grad.shape[1])
+    return torch.cat([blocks, h[:, even:].mT @ grad])
 
 
 def _runs(shape: torch.Size) -> tuple[int, int, int]:

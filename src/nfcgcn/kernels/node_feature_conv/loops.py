@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, uint32, uint64
+from numba import prange
+
+from nfcgcn.kernels.masks.cpu import compiled, inlined, key_of, number
 
 BLOCKS = 8
 """Pieces that a sum over nodes is cut into, each the work of one thread; no function of the number of threads."""
 TASKS = 64
 """Pieces that independent nodes are cut into."""
-
-# Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
-_compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
-_inlined: Any = njit(inline="always")
 
 
 def blocks_of(bandwidth: int) -> int:
@@ -22,23 +20,7 @@ def blocks_of(bandwidth: int) -> int:
     return -(-BLOCKS // bandwidth)
 
 
-@_inlined
-def _key(seed: Any, row: Any) -> Any:
-    z = seed + uint64(row + 1) * uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return uint32((z ^ (z >> uint64(31))) & uint64(0xFFFFFFFF))
-
-
-@_inlined
-def _number(key: Any, place: Any) -> Any:
-    h = uint32(key + uint32(uint32(place) * uint32(0x9E3779B9)))
-    h = uint32(uint32(h ^ (h >> uint32(16))) * uint32(0x85EBCA6B))
-    h = uint32(uint32(h ^ (h >> uint32(13))) * uint32(0xC2B2AE35))
-    return uint32(h ^ (h >> uint32(16)))
-
-
-@_inlined
+@inlined
 def _keep(
     indices: Any, data: Any, start: Any, stop: Any, key: Any, below: Any, scale: Any, cols: Any, vals: Any
 ) -> Any:
@@ -47,11 +29,11 @@ def _keep(
     for place in range(stop - start):
         cols[count] = indices[start + place]
         vals[count] = data[start + place] * scale
-        count += 1 if _number(key, place) >= below else 0
+        count += 1 if number(key, place) >= below else 0
     return count
 
 
-@_inlined
+@inlined
 def _longest(indptr: Any) -> Any:
     longest = 0
     for row in range(len(indptr) - 1):
@@ -59,7 +41,7 @@ def _longest(indptr: Any) -> Any:
     return longest + 1
 
 
-@_compiled
+@compiled
 def gather(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, slots: Any, out: Any
 ) -> None:
@@ -74,7 +56,7 @@ def gather(
             total[:] = 0
             for slot in range(bandwidth):
                 row = table[node, slot]
-                key = _key(seed, node * bandwidth + slot)
+                key = key_of(seed, node * bandwidth + slot)
                 count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
                 for entry in range(count):
                     column, value = cols[entry], vals[entry]
@@ -83,7 +65,7 @@ def gather(
             out[node] = total
 
 
-@_compiled
+@compiled
 def gather_merged(indptr: Any, indices: Any, data: Any, table: Any, slots: Any, merged: Any, out: Any) -> None:
     """``gather`` without dropout, where trailing copies of a node share one pass by ``merged[copies]``."""
     num_nodes, bandwidth = table.shape
@@ -109,7 +91,7 @@ def gather_merged(indptr: Any, indices: Any, data: Any, table: Any, slots: Any, 
             out[node] = total
 
 
-@_compiled
+@compiled
 def gather_backward(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, grad: Any, out: Any
 ) -> None:
@@ -128,7 +110,7 @@ def gather_backward(
             if not seen:
                 continue
             row = table[node, slot]
-            key = _key(seed, node * bandwidth + slot)
+            key = key_of(seed, node * bandwidth + slot)
             count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
             for entry in range(count):
                 column, value = cols[entry], vals[entry]
@@ -136,7 +118,7 @@ def gather_backward(
                     out[block, slot, column, h] += value * grad[node, h]
 
 
-@_compiled
+@compiled
 def convolve(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, start: Any,
     runs: Any, out: Any,
@@ -153,7 +135,7 @@ def convolve(
             out[index] = 0
             for slot in range(bandwidth):
                 row = table[node, slot]
-                key = _key(seed, node * bandwidth + slot)
+                key = key_of(seed, node * bandwidth + slot)
                 count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
                 for entry in range(count):
                     column, value = cols[entry], vals[entry]
@@ -165,7 +147,7 @@ def convolve(
                                 out[index, step, place, f] += value * runs[slot - step, column - place * stride, f]
 
 
-@_compiled
+@compiled
 def convolve_backward(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, start: Any,
     grad: Any, sums: Any,
@@ -181,7 +163,7 @@ def convolve_backward(
             node = start + index
             for slot in range(bandwidth):
                 row = table[node, slot]
-                key = _key(seed, node * bandwidth + slot)
+                key = key_of(seed, node * bandwidth + slot)
                 count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
                 for entry in range(count):
                     column, value = cols[entry], vals[entry]
@@ -195,13 +177,42 @@ def convolve_backward(
                                 )
 
 
-@_compiled
+@compiled
+def fold(windows: Any, stride: Any, out: Any) -> None:
+    """Add ``windows [steps, w, k, places, H]`` up where they overlap: ``out [n, D, H]``, 0 where no window reaches."""
+    steps, width, size, places, _ = windows.shape
+    bandwidth, num_features, hidden = out.shape
+    for task in prange(TASKS):
+        for cell in range(bandwidth * num_features * task // TASKS, bandwidth * num_features * (task + 1) // TASKS):
+            slot, column = cell // num_features, cell % num_features
+            first = max(0, (column - size) // stride + 1)
+            last = min(column // stride, places - 1)
+            for h in range(hidden):
+                out[slot, column, h] = 0
+            for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
+                for place in range(first, last + 1):
+                    for h in range(hidden):
+                        out[slot, column, h] += windows[step, slot - step, column - place * stride, place, h]
+
+
+@compiled
+def unfold(grad: Any, stride: Any, windows: Any) -> None:
+    """The gradient of `fold`: each window's part of ``grad [n, D, H]``."""
+    steps, width, size, places, hidden = windows.shape
+    for row in prange(steps * width * size):
+        step, slot, offset = row // (width * size), row // size % width, row % size
+        for place in range(places):
+            for h in range(hidden):
+                windows[step, slot, offset, place, h] = grad[step + slot, place * stride + offset, h]
+
+
+@compiled
 def dense_map(x: Any, table: Any, below: Any, scale: Any, seed: Any, start: Any, out: Any) -> None:
     """``out[i, j] = dropout(x[table[start + i, j]])``, a hash a cell."""
     num_nodes, bandwidth, num_features = out.shape
     for index in prange(num_nodes):
         for slot in range(bandwidth):
             row = table[start + index, slot]
-            key = _key(seed, (start + index) * bandwidth + slot)
+            key = key_of(seed, (start + index) * bandwidth + slot)
             for column in range(num_features):
-                out[index, slot, column] = x[row, column] * scale if _number(key, column) >= below else 0
+                out[index, slot, column] = x[row, column] * scale if number(key, column) >= below else 0

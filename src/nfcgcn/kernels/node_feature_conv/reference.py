@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfcgcn.kernels.masks.reference import kept
 from nfcgcn.kernels.product.reference import product, row_product, transposed_product
 
 CHUNK = 2**18
@@ -58,7 +59,7 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
         maps = x.index_select(0, neighbours.flatten()).view(num_nodes, bandwidth, x.shape[1])
         if dropout:
             cells = torch.arange(num_nodes * bandwidth, device=x.device).view(num_nodes, bandwidth, 1)
-            maps = maps * _kept(cells, torch.arange(x.shape[1], device=x.device), dropout, seed, x.dtype)
+            maps = maps * kept(cells, torch.arange(x.shape[1], device=x.device), dropout, seed, x.dtype)
         return maps
     starts, rows = x.crow_indices().long(), neighbours.flatten()
     counts = starts.diff()[rows]
@@ -68,30 +69,10 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
     entry = starts[rows][cell_row] + place
     values = x.values()[entry]
     if dropout:
-        values = values * _kept(cell_row, place, dropout, seed, x.dtype)
+        values = values * kept(cell_row, place, dropout, seed, x.dtype)
     maps = x.values().new_zeros(len(rows), x.shape[1])
     maps[cell_row, x.col_indices().long()[entry]] = values
     return maps.view(num_nodes, bandwidth, x.shape[1])
-
-
-def threshold(dropout: float) -> int:
-    """Return the 32-bit number below which a draw is dropped."""
-    return min(round(dropout * 2**32), 2**32 - 1)
-
-
-def _kept(cell_row: Tensor, place: Tensor, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
-    """Return 0 for a dropped cell and ``1 / (1 - dropout)`` for a kept one.
-
-    splitmix64 of seed and map row (``node * bandwidth + slot``) gives a key a row, murmur3's finaliser of key and place
-    a number a cell (both in the public domain). Products wrap at 64 bits; 32-bit ones are cut from them.
-    """
-    z = (cell_row + 1) * -0x61C8864680B583EB + seed  # 0x9E3779B97F4A7C15, as int64 writes it
-    z = (z ^ (z >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
-    h = ((z ^ (z >> 31 & 0x1FFFFFFFF)) + place * 0x9E3779B9) & 0xFFFFFFFF
-    h = (h ^ (h >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
-    h = (h ^ (h >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
-    return ((h ^ (h >> 16)) >= threshold(dropout)).to(dtype) / (1 - dropout)
 
 
 class _Convolve(torch.autograd.Function):

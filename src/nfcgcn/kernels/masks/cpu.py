@@ -1,0 +1,58 @@
+"""Dropout masks in Numba: the reference's, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numba import njit, prange, uint32, uint64
+from torch import Tensor
+
+from nfcgcn.kernels.masks.reference import threshold
+
+# Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
+compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
+inlined: Any = njit(inline="always")
+
+
+def follow_torch() -> None:
+    """Let Numba use as many threads as torch does, as far as there are that many."""
+    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+
+
+@inlined
+def key_of(seed: Any, row: Any) -> Any:
+    """Return the 32-bit key of a row."""
+    z = seed + uint64(row + 1) * uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
+    return uint32((z ^ (z >> uint64(31))) & uint64(0xFFFFFFFF))
+
+
+@inlined
+def number(key: Any, place: Any) -> Any:
+    """Return the 32-bit number of a cell in the row with this key."""
+    h = uint32(key + uint32(uint32(place) * uint32(0x9E3779B9)))
+    h = uint32(uint32(h ^ (h >> uint32(16))) * uint32(0x85EBCA6B))
+    h = uint32(uint32(h ^ (h >> uint32(13))) * uint32(0xC2B2AE35))
+    return uint32(h ^ (h >> uint32(16)))
+
+
+@compiled
+def _mask(below: Any, scale: Any, seed: Any, out: Any) -> None:
+    num_rows, num_columns = out.shape
+    for row in prange(num_rows):
+        key = key_of(seed, row)
+        for column in range(num_columns):
+            out[row, column] = scale if number(key, column) >= below else 0
+
+
+def mask(num_rows: int, num_columns: int, *, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
+    """See the reference."""
+    follow_torch()
+    out = torch.empty(num_rows, num_columns, dtype=dtype)
+    array = out.numpy()
+    _mask(np.uint32(threshold(dropout)), array.dtype.type(1 / (1 - dropout)), np.uint64(seed), array)
+    return out
