@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from nfcgcn.datasets import load
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Graph
 from nfcgcn.kernels import contract
+from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
 from nfcgcn.layers import GraphConv, normalised_adjacency
 from nfcgcn.randomness import generator, torch_randomness
 from nfcgcn.results import environment
@@ -27,8 +29,6 @@ from nfcgcn.systems import Config, make_config
 
 REPEATS = 9
 WARM_UP = 2
-ACTIVATIONS = {"none": lambda h: h, "tanh": torch.tanh, "relu": torch.relu}
-FIGURES = ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms", "plain_mib", "ours_mib")
 
 
 class PlainNFCGCN(nn.Module):
@@ -156,6 +156,7 @@ def bench_step(
     }
 
 
+@cache
 def check_contract() -> None:
     """Refuse to go on where the CPU kernels break their contract."""
     from nfcgcn.kernels.node_feature_conv import cpu
@@ -214,7 +215,7 @@ def peak_memory(
     model = PlainNFCGCN(graph, config) if which == "plain" else config.build(graph, 0)
     nodes = torch.from_numpy(config.split.make(graph, 0).train)
     if which == "ours":  # compile or load the kernels, which is no part of a step
-        small = load("citations", nodes=50, features=100, words=5)
+        small = load("citations", nodes=300, features=100, words=5)
         warm = make_config(config.system, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
         _train_step(warm, small.x, small, torch.arange(10))()
     before = _reset_peak()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -308,17 +309,25 @@ def _check_finite(features: sp.csr_array | Floats) -> None:
         )
 
 
-def csr_tensor(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """Build a torch CSR matrix from parts known to be sound, without torch's notice that CSR is in beta."""
+@contextmanager
+def quiet_sparse() -> Iterator[None]:
+    """Silence torch's notices that CSR is in beta and that it does not check sparse tensors, which ours have been."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings(
+            "ignore", message="Sparse (CSR tensor support is in beta|invariant checks are implicitly)"
+        )
+        yield
+
+
+def csr_tensor(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Build a torch CSR matrix from parts known to be sound."""
+    with quiet_sparse():
         return torch.sparse_csr_tensor(starts, columns, values, size=tuple(size), check_invariants=False)
 
 
 def _from_tensor(x: torch.Tensor) -> sp.csr_array | npt.NDArray[Any]:
     if x.layout == torch.strided:
         return x.numpy()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    with quiet_sparse():
         x = x.to_sparse_csr()
     return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.node_feature_conv import reference
 
 
@@ -70,9 +71,9 @@ class Case:
             table, weight, matrix = (t.mT.contiguous().mT for t in (table, weight, matrix))
             x = x if self.sparse else x.mT.contiguous().mT
         if self.sparse:
-            x = x.to_sparse_csr()
-            parts = (x.crow_indices().to(self.index_dtype), x.col_indices().to(self.index_dtype), x.values())
-            x = torch.sparse_csr_tensor(*parts, size=x.shape, check_invariants=False)
+            counts, (_, columns) = (x != 0).sum(1), x.nonzero(as_tuple=True)
+            starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            x = csr_tensor(starts.to(self.index_dtype), columns.to(self.index_dtype), x[x != 0], x.shape)
         return {"x": x, "neighbours": table, "weight": weight, "matrix": matrix}
 
     @property

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfcgcn.graph import csr_tensor
+from nfcgcn.graph import csr_tensor, quiet_sparse
 
 BLOCKS = 16
 """How many pieces a product is cut into; enough for the cores of a workstation, and no function of their number."""
@@ -88,7 +88,9 @@ class Sparse(NamedTuple):
     @classmethod
     def from_entries(cls, rows: Tensor, columns: Tensor, values: Tensor, *, size: tuple[int, int]) -> Sparse:
         """Build the matrix from entries in any order; those at the same place are added up."""
-        entries = torch.sparse_coo_tensor(torch.stack([rows, columns]), values, size, check_invariants=False).coalesce()
+        with quiet_sparse():
+            place = torch.stack([rows, columns])
+            entries = torch.sparse_coo_tensor(place, values, size, check_invariants=False).coalesce()
         rows, columns = entries.indices()
         return cls.from_csr(csr_tensor(_row_starts(rows, size[0]), columns, entries.values(), size))
 
