@@ -28,7 +28,9 @@ from nfcgcn.sampling import sample_neighbours
 from nfcgcn.systems import Config, make_config
 
 REPEATS = 9
-WARM_UP = 2
+WARM_UP = 1
+REST = 0.03
+"""Seconds between two systems."""
 
 
 class PlainNFCGCN(nn.Module):
@@ -136,6 +138,9 @@ def bench_step(
         for repeat in range(WARM_UP + REPEATS):
             say(f"timing {repeat + 1} of {WARM_UP + REPEATS}")
             for name, job in jobs.items():
+                # Let the last system's threads, which spin for a while after their work, go to sleep; then wake ours.
+                time.sleep(REST)
+                job()
                 start = time.perf_counter()
                 job()
                 if repeat >= WARM_UP:

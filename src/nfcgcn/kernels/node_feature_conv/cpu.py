@@ -23,8 +23,8 @@ from nfcgcn.kernels.node_feature_conv.collapse import compose
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve
 from nfcgcn.kernels.product.reference import BLOCKS, product, row_product, transposed_product
 
-CHUNK = 2**20
-"""Numbers of ``h(0)``, or of the map of dense features, at a time: 4 MiB of float32."""
+CHUNK = 2**19
+"""Numbers of ``h(0)``, or of the map of dense features, at a time: 2 MiB of float32."""
 
 
 class _Draw:
@@ -36,6 +36,7 @@ class _Draw:
         self.x = tuple(part.detach().contiguous().numpy() for part in parts)
         self.table = neighbours.contiguous().numpy()
         scale = self.x[-1].dtype.type(1 / (1 - dropout))
+        self.whole = dropout == 0
         self.mask = (np.uint32(threshold(dropout)), scale, np.uint64(seed))
         self.num_nodes, self.bandwidth = self.table.shape
         self.num_features = x.shape[1]
@@ -80,7 +81,7 @@ def projected(
     draw = _Draw(x, neighbours, dropout, seed)
     if activation == "none":
         slots = compose(weight, matrix, bandwidth=draw.bandwidth, num_features=draw.num_features, stride=stride)
-        return _apply(_SparseGather if draw.is_sparse else _DenseGather, draw, slots, dropout == 0)
+        return _apply(_SparseGather if draw.is_sparse else _DenseGather, draw, slots)
     return _apply(_SparseProject if draw.is_sparse else _DenseProject, draw, weight, matrix, stride, activation)
 
 
@@ -93,11 +94,11 @@ class _SparseGather(torch.autograd.Function):
     """``sum_j dropout(x[table[:, j]]) @ slots[j]``."""
 
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, slots: Tensor, whole: bool) -> Tensor:
+    def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
         out = slots.new_empty(draw.num_nodes, slots.shape[2])
         arrays = slots.detach().contiguous()
-        if whole and not ctx.needs_input_grad[1]:
+        if draw.whole and not ctx.needs_input_grad[1]:
             loops.gather_merged(*draw.x, draw.table, arrays.numpy(), _merged(arrays).numpy(), out.numpy())
         else:
             loops.gather(*draw.x, draw.table, *draw.mask, arrays.numpy(), out.numpy())
@@ -105,25 +106,25 @@ class _SparseGather(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         draw = ctx.draw
         blocks = loops.blocks_of(draw.bandwidth)
         out = grad.new_empty(blocks, *ctx.shape)
         loops.gather_backward(*draw.x, draw.table, *draw.mask, grad.contiguous().numpy(), out.numpy())
-        return None, out.sum(0), None
+        return None, out.sum(0)
 
 
 def _merged(slots: Tensor) -> Tensor:
-    """Return slot 0's map plus those of the last m slots, for each m: what a node with m trailing copies needs."""
+    """Return slot 0's part plus those of the last m slots, for each m: what a node with m trailing copies needs."""
     tails = slots[1:].flip(0).cumsum(0)
     return torch.cat([slots[:1], slots[:1] + tails])
 
 
 class _DenseGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, slots: Tensor, whole: bool) -> Tensor:
+    def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
-        if whole and not ctx.needs_input_grad[1]:
+        if draw.whole and not ctx.needs_input_grad[1]:
             # Without dropout each node's row meets each slot once, whoever's neighbour it is.
             x = torch.from_numpy(draw.x[0])
             each = row_product(x, slots.transpose(0, 1).flatten(1).contiguous()).view(len(x), *slots.shape[::2])
@@ -137,12 +138,12 @@ class _DenseGather(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         draw, grad = ctx.draw, grad.contiguous()
         out = grad.new_zeros(ctx.shape).flatten(0, 1)
         for start, stop in draw.chunks(out.shape[0]):
             out += transposed_product(draw.dense_map(start, stop, grad.dtype).flatten(1), grad[start:stop])
-        return None, out.view(ctx.shape), None
+        return None, out.view(ctx.shape)
 
 
 class _SparseConv(torch.autograd.Function):
@@ -151,7 +152,8 @@ class _SparseConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, draw: _Draw, weight: Tensor, stride: int) -> Tensor:
         ctx.draw, ctx.stride, ctx.shape = draw, stride, weight.shape
-        return _convolve(draw, weight, stride, 0, draw.num_nodes).mT.contiguous()
+        once = not ctx.needs_input_grad[1]
+        return _convolve(draw, weight, stride, 0, draw.num_nodes, once=once).mT.contiguous()
 
     @staticmethod
     @once_differentiable
@@ -172,8 +174,9 @@ class _SparseProject(torch.autograd.Function):
         ctx.draw, ctx.stride, ctx.activation = draw, stride, activation
         out = matrix.new_empty(draw.num_nodes, matrix.shape[1])
         runs = _by_place(matrix, draw, weight)
+        once = not any(ctx.needs_input_grad)
         for start, stop in draw.chunks(len(matrix)):
-            h = _activate(_convolve(draw, weight, stride, start, stop), activation)
+            h = _activate(_convolve(draw, weight, stride, start, stop, once=once), activation)
             out[start:stop] = _tile_product(h.flatten(1), runs)
         return out
 
@@ -252,13 +255,20 @@ def _runs(shape: torch.Size) -> tuple[int, int, int]:
     return width, size, filters
 
 
-def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, stop: int) -> Tensor:
-    """Convolve the maps of some nodes: ``[nodes, n - w + 1, D', c]``, filters last, as the loops run over them."""
+def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, stop: int, *, once: bool = False) -> Tensor:
+    """Convolve the maps of some nodes: ``[nodes, n - w + 1, D', c]``, filters last, as the loops run over them.
+
+    What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
+    """
     filters, width, size = weight.shape
     places = (draw.num_features - size) // stride + 1
     out = weight.new_empty(stop - start, draw.bandwidth - width + 1, places, filters)
     runs = weight.detach().permute(1, 2, 0).contiguous()
-    loops.convolve(*draw.x, draw.table, *draw.mask, stride, start, runs.numpy(), out.numpy())
+    if once and draw.whole and width == draw.bandwidth:
+        merged = _merged(runs).numpy()
+        loops.convolve_merged(*draw.x, draw.table, stride, start, runs.numpy(), merged, out.numpy())
+    else:
+        loops.convolve(*draw.x, draw.table, *draw.mask, stride, start, runs.numpy(), out.numpy())
     return out
 
 

@@ -148,6 +148,36 @@ def convolve(
 
 
 @compiled
+def convolve_merged(
+    indptr: Any, indices: Any, data: Any, table: Any, stride: Any, start: Any, runs: Any, merged: Any, out: Any
+) -> None:
+    """``convolve`` in 1D without dropout, where trailing copies of a node share one pass by ``merged[copies]``."""
+    bandwidth, size, filters = runs.shape
+    num_nodes, _, places, _ = out.shape
+    for task in prange(TASKS):
+        for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            node = start + index
+            out[index] = 0
+            copies = 0
+            while copies < bandwidth - 1 and table[node, bandwidth - 1 - copies] == table[node, 0]:
+                copies += 1
+            for slot in range(bandwidth - copies):
+                row = table[node, slot]
+                for entry in range(indptr[row], indptr[row + 1]):
+                    column, value = indices[entry], data[entry]
+                    first = max(0, (column - size) // stride + 1)
+                    last = min(column // stride, places - 1)
+                    for place in range(first, last + 1):
+                        offset = column - place * stride
+                        if slot == 0:
+                            for f in range(filters):
+                                out[index, 0, place, f] += value * merged[copies, offset, f]
+                        else:
+                            for f in range(filters):
+                                out[index, 0, place, f] += value * runs[slot, offset, f]
+
+
+@compiled
 def convolve_backward(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, start: Any,
     grad: Any, sums: Any,
