@@ -28,7 +28,7 @@ class _Compose(torch.autograd.Function):
         rows = weight.flatten(1).mT.contiguous()
         ctx.save_for_backward(rows, columns)
         ctx.sizes = (steps, width, size, places, hidden, stride)
-        windows = torch.stack([row_product(rows, c) for c in columns]).view(steps, width, size, places, hidden)
+        windows = _stack([row_product(rows, c) for c in columns]).view(steps, width, size, places, hidden)
         out = matrix.new_empty(bandwidth, num_features, hidden)
         loops.fold(windows.numpy(), stride, out.numpy())
         return out
@@ -43,11 +43,13 @@ class _Compose(torch.autograd.Function):
         steps, width, size, _, hidden = sizes
         parts = windows.view(steps, width * size, -1)
         across = rows.mT.contiguous()
-        grad_matrix = torch.stack([row_product(across, part) for part in parts])
-        grad_rows = torch.stack(
-            [row_product(part, c.mT.contiguous()) for part, c in zip(parts, columns, strict=True)]
-        ).sum(0)
-        return grad_rows.mT.reshape(-1, width, size), grad_matrix.view(-1, hidden), None, None, None
+        grad_matrix = _stack([row_product(across, part) for part in parts])
+        grad_rows = _stack([row_product(part, c.mT.contiguous()) for part, c in zip(parts, columns, strict=True)])
+        return grad_rows.sum(0).mT.reshape(-1, width, size), grad_matrix.view(-1, hidden), None, None, None
+
+
+def _stack(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts) if len(parts) > 1 else parts[0].unsqueeze(0)
 
 
 def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:

@@ -152,8 +152,9 @@ class _SparseConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, draw: _Draw, weight: Tensor, stride: int) -> Tensor:
         ctx.draw, ctx.stride, ctx.shape = draw, stride, weight.shape
-        once = not ctx.needs_input_grad[1]
-        return _convolve(draw, weight, stride, 0, draw.num_nodes, once=once).mT.contiguous()
+        h = _tiles(draw, weight, stride, draw.num_nodes)
+        _convolve(draw, weight, stride, 0, h, once=not ctx.needs_input_grad[1])
+        return h.mT.contiguous()
 
     @staticmethod
     @once_differentiable
@@ -175,8 +176,11 @@ class _SparseProject(torch.autograd.Function):
         out = matrix.new_empty(draw.num_nodes, matrix.shape[1])
         runs = _by_place(matrix, draw, weight)
         once = not any(ctx.needs_input_grad)
-        for start, stop in draw.chunks(len(matrix)):
-            h = _activate(_convolve(draw, weight, stride, start, stop, once=once), activation)
+        chunks = draw.chunks(len(matrix))
+        tiles = _tiles(draw, weight, stride, chunks[0][1])
+        for start, stop in chunks:
+            h = tiles[: stop - start]
+            _activate(_convolve(draw, weight, stride, start, h, once=once), activation)
             out[start:stop] = _tile_product(h.flatten(1), runs)
         return out
 
@@ -188,13 +192,18 @@ class _SparseProject(torch.autograd.Function):
         runs = _by_place(matrix, draw, weight)
         across = runs.mT.contiguous()
         grad_runs, sums = torch.zeros_like(runs), weight.new_zeros(loops.BLOCKS, *_runs(weight.shape))
-        for start, stop in draw.chunks(len(matrix)):
-            part = grad[start:stop]
-            h = _activate(_convolve(draw, weight, ctx.stride, start, stop), ctx.activation)
+        chunks = draw.chunks(len(matrix))
+        tiles, grad_tiles = (_tiles(draw, weight, ctx.stride, chunks[0][1]) for _ in range(2))
+        for start, stop in chunks:
+            part, h, grad_h = grad[start:stop], tiles[: stop - start], grad_tiles[: stop - start]
+            _activate(_convolve(draw, weight, ctx.stride, start, h), ctx.activation)
             grad_runs += _tile_gradient(h.flatten(1), part)
             # So few columns are summed that no BLAS cuts the sum: the bits do not depend on the threads.
-            grad_h = (part @ across).view_as(h)
-            grad_h = grad_h * (h > 0) if ctx.activation == "relu" else torch.ops.aten.tanh_backward(grad_h, h)
+            torch.mm(part, across, out=grad_h.flatten(1))
+            if ctx.activation == "relu":
+                grad_h *= h > 0
+            else:
+                torch.ops.aten.tanh_backward.grad_input(grad_h, h, grad_input=grad_h)
             loops.convolve_backward(*draw.x, draw.table, *draw.mask, ctx.stride, start, grad_h.numpy(), sums.numpy())
         steps, filters = draw.bandwidth - weight.shape[1] + 1, weight.shape[0]
         grad_matrix = grad_runs.view(steps, -1, filters, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
@@ -255,16 +264,23 @@ def _runs(shape: torch.Size) -> tuple[int, int, int]:
     return width, size, filters
 
 
-def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, stop: int, *, once: bool = False) -> Tensor:
-    """Convolve the maps of some nodes: ``[nodes, n - w + 1, D', c]``, filters last, as the loops run over them.
+def _tiles(draw: _Draw, weight: Tensor, stride: int, num_nodes: int) -> Tensor:
+    """Return room for the convolution of some nodes, ``[nodes, n - w + 1, D', c]``; it is used again for the next ones.
 
-    What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
+    Filters come last, as the loops run over them. Fresh memory for each chunk took longer than the convolution.
     """
     filters, width, size = weight.shape
     places = (draw.num_features - size) // stride + 1
-    out = weight.new_empty(stop - start, draw.bandwidth - width + 1, places, filters)
+    return weight.new_empty(num_nodes, draw.bandwidth - width + 1, places, filters)
+
+
+def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, out: Tensor, *, once: bool = False) -> Tensor:
+    """Convolve the maps of the nodes from `start` on into `out`.
+
+    What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
+    """
     runs = weight.detach().permute(1, 2, 0).contiguous()
-    if once and draw.whole and width == draw.bandwidth:
+    if once and draw.whole and len(runs) == draw.bandwidth:
         merged = _merged(runs).numpy()
         loops.convolve_merged(*draw.x, draw.table, stride, start, runs.numpy(), merged, out.numpy())
     else:
@@ -272,8 +288,8 @@ def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, stop: int, *
     return out
 
 
-def _activate(h: Tensor, activation: str) -> Tensor:
-    return h.tanh_() if activation == "tanh" else h.relu_()
+def _activate(h: Tensor, activation: str) -> None:
+    h.tanh_() if activation == "tanh" else h.relu_()
 
 
 def _by_place(matrix: Tensor, draw: _Draw, weight: Tensor) -> Tensor:
