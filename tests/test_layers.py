@@ -454,3 +454,16 @@ def test_what_is_remembered_follows_dtype_nodes_and_features():
 def test_unknown_choices(options, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         NodeFeatureConv(40, **options)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_features_and_tables_that_do_not_fit_are_refused(backend):
+    layer = NodeFeatureConv(6, 2, kernel_size=2, stride=1, bandwidth=2, backend=backend)
+    table = torch.tensor([[0, 1], [1, 0]])
+    for columns in (5, 7):
+        text = f"`x` must have 6 features, as the layer was made for, got {columns}"
+        with pytest.raises(GraphError, match=f"^{re.escape(text)}$"):
+            layer(torch.ones(2, columns), neighbours=table)
+    for node in (-1, 2):
+        with pytest.raises(GraphError, match=r"^`neighbours` names a node outside 0 to 1$"):
+            layer(torch.ones(2, 6), neighbours=torch.tensor([[0, 1], [1, node]]))

@@ -143,6 +143,8 @@ class NodeFeatureConv(nn.Module):
         return {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
 
     def _table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None) -> Tensor:
+        if x.shape[1] != self.in_channels:
+            raise GraphError(f"`x` must have {self.in_channels} features, as the layer was made for, got {x.shape[1]}")
         if neighbours is None:
             if edge_index is None:
                 raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
@@ -152,6 +154,8 @@ class NodeFeatureConv(nn.Module):
                 f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
                 f"got {list(neighbours.shape)}"
             )
+        if not 0 <= int(neighbours.min()) <= int(neighbours.max()) < x.shape[0]:
+            raise GraphError(f"`neighbours` names a node outside 0 to {x.shape[0] - 1}")
         return neighbours
 
     def _draw(self, x: Tensor, edge_index: Tensor) -> Tensor:
