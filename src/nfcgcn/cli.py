@@ -207,20 +207,35 @@ def bench_one(
 
 
 def _print_bench(results: Sequence[dict[str, Any]]) -> None:
-    table = _table(
-        "step", ">plain ms", ">ours ms", ">eval ms", ">GCN ms", ">GAT ms", ">plain/ours", ">ours/GCN", ">ours/GAT",
-        ">plain MiB", ">ours MiB",
-    )  # fmt: skip
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("ms", no_wrap=True)
+    for column in (
+        "plain",
+        "ours",
+        "eval",
+        "GCN",
+        "GAT",
+        "plain\n/ours",
+        "ours\n/GCN",
+        "ours\n/GAT",
+        "plain\nMiB",
+        "ours\nMiB",
+    ):
+        table.add_column(column, justify="right")
+
+    def short(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
     for r in results:
         ours = r["ours_ms"]
         table.add_row(
             f"{r['dataset']} {r['activation']} {r['conv']}",
-            *(f"{r[key]:.1f}" for key in ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms")),
-            f"{r['plain_ms'] / ours:.0f}",
+            *(short(r[key]) for key in ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms")),
+            short(r["plain_ms"] / ours),
             f"{ours / r['pyg_gcn_ms']:.2f}",
             f"{ours / r['pyg_gat_ms']:.2f}",
-            f"{r['plain_mib']:.0f}",
-            f"{r['ours_mib']:.0f}",
+            short(r["plain_mib"]),
+            short(r["ours_mib"]),
         )
     out.print(table)
     out.print(f"{results[0]['hardware']}, torch {results[0]['versions']['torch']}", highlight=False)

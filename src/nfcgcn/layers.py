@@ -154,7 +154,7 @@ class NodeFeatureConv(nn.Module):
                 f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
                 f"got {list(neighbours.shape)}"
             )
-        if not 0 <= int(neighbours.min()) <= int(neighbours.max()) < x.shape[0]:
+        if neighbours.numel() and not 0 <= int(neighbours.min()) <= int(neighbours.max()) < x.shape[0]:
             raise GraphError(f"`neighbours` names a node outside 0 to {x.shape[0] - 1}")
         return neighbours
 
