@@ -19,7 +19,6 @@ def few_repeats(monkeypatch, threads):
     benchmark.check_contract.cache_clear()
     yield
     benchmark.check_contract.cache_clear()
-    threads(torch.get_num_threads())
 
 
 @pytest.mark.data

@@ -13,7 +13,7 @@ from nfcgcn.kernels.masks import dropout
 from nfcgcn.kernels.masks import reference as masks_reference
 from nfcgcn.kernels.neighbour_draw import cpu as draw_cpu
 from nfcgcn.kernels.neighbour_draw import reference as draw_reference
-from nfcgcn.kernels.node_feature_conv import cpu, loops, node_feature_conv, reference
+from nfcgcn.kernels.node_feature_conv import cpu, node_feature_conv, reference
 
 VARIANTS = {"projected": cpu.projected, "node_feature_conv": cpu.node_feature_conv}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -152,12 +152,3 @@ def test_a_forced_kernel_that_cannot_run_is_an_error_and_a_free_choice_says_so_o
     with pytest.warns(NFCWarning, match=f"^the slow reference runs in place of the CPU kernel: {reason}$"):
         node_feature_conv(x, table, weight, backend="auto", **options)
     node_feature_conv(x, table, weight, backend="auto", **options)  # a second warning would be an error
-
-
-def test_the_number_of_blocks_does_not_follow_the_threads():
-    before = loops.blocks_of(6)
-    torch.set_num_threads(1)
-    try:
-        assert loops.blocks_of(6) == before == 2
-    finally:
-        torch.set_num_threads(2)

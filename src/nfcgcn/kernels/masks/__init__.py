@@ -12,7 +12,7 @@ from nfcgcn.kernels import numba_refusal
 def dropout(h: Tensor, rate: float, training: bool) -> Tensor:
     """Drop cells of ``h [N, H]`` in training, as ``torch.nn.functional.dropout`` does.
 
-    On the CPU the mask is a hash: torch draws its masks one number after the other, which took a third of a GCN's step.
+    On the CPU the mask is a hash: torch draws one number after the other, a tenth of a Cora step in a profile.
     """
     if not training or rate == 0:
         return h
