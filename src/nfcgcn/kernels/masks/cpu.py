@@ -7,14 +7,17 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import njit, prange, uint32, uint64
+from numba.extending import intrinsic
 from torch import Tensor
 
-from nfcgcn.kernels.masks.reference import threshold
+from nfcgcn.kernels.masks.reference import HALF, WORD, threshold
 
 # Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
 compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
 inlined: Any = njit(inline="always")
+primitive: Any = intrinsic
 
 
 def follow_torch() -> None:
@@ -40,13 +43,39 @@ def number(key: Any, place: Any) -> Any:
     return uint32(h ^ (h >> uint32(16)))
 
 
+@inlined
+def kept_bits(key: Any, first: Any, count: Any, below: Any) -> Any:
+    """Return a bit for each of up to 32 cells of a row from `first`, a multiple of 32, on: 1 where the cell stays."""
+    if below == uint32(0):
+        bits = uint32(0xFFFFFFFF)
+    elif below == uint32(HALF):
+        bits = number(key, first // WORD)
+    else:
+        bits = uint32(0)
+        for bit in range(min(count, WORD)):
+            bits |= uint32(number(key, first + bit) >= below) << uint32(bit)
+    return bits if count >= WORD else uint32(bits & uint32((uint64(1) << uint64(count)) - uint64(1)))
+
+
+@primitive
+def lowest_bit(_: Any, bits: Any) -> Any:
+    """Return the place of the lowest 1 among `bits`, which are not all 0."""
+
+    def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return bits(bits), emit
+
+
 @compiled
 def _mask(below: Any, scale: Any, seed: Any, out: Any) -> None:
     num_rows, num_columns = out.shape
     for row in prange(num_rows):
         key = key_of(seed, row)
-        for column in range(num_columns):
-            out[row, column] = scale if number(key, column) >= below else 0
+        for first in range(0, num_columns, WORD):
+            bits = kept_bits(key, first, num_columns - first, below)
+            for column in range(first, min(first + WORD, num_columns)):
+                out[row, column] = scale if bits >> uint32(column - first) & uint32(1) else 0
 
 
 def mask(num_rows: int, num_columns: int, *, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:

@@ -9,10 +9,12 @@ bits.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -21,10 +23,12 @@ from nfcgcn.kernels.masks.reference import threshold
 from nfcgcn.kernels.node_feature_conv import loops
 from nfcgcn.kernels.node_feature_conv.collapse import compose
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve
-from nfcgcn.kernels.product.reference import BLOCKS, product, row_product, transposed_product
+from nfcgcn.kernels.product.reference import product, row_product, transposed_product
 
 CHUNK = 2**19
-"""Numbers of ``h(0)``, or of the map of dense features, at a time: 2 MiB of float32."""
+"""Numbers of the map of dense features at a time: 2 MiB of float32."""
+
+_spans = lru_cache(8)(loops.spans)
 
 
 class _Draw:
@@ -38,7 +42,7 @@ class _Draw:
         scale = self.x[-1].dtype.type(1 / (1 - dropout))
         self.whole = dropout == 0
         self.mask = (np.uint32(threshold(dropout)), scale, np.uint64(seed))
-        self.num_nodes, self.bandwidth = self.table.shape
+        self.num_nodes, self.bandwidth = neighbours.shape
         self.num_features = x.shape[1]
         follow_torch()
 
@@ -46,6 +50,10 @@ class _Draw:
         """Cut the nodes into ranges of about ``CHUNK / width``."""
         step = max(1, CHUNK // width)
         return [(start, min(start + step, self.num_nodes)) for start in range(0, self.num_nodes, step)]
+
+    def spans(self, shape: torch.Size, stride: int) -> Any:
+        """Return which outputs and filters of this shape each column meets, as the loops take it."""
+        return _spans(self.num_features, shape[2], stride, shape[0])
 
     def dense_map(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
         """Return the dropped-out map of some nodes, for dense features."""
@@ -97,11 +105,10 @@ class _SparseGather(torch.autograd.Function):
     def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
         out = slots.new_empty(draw.num_nodes, slots.shape[2])
-        arrays = slots.detach().contiguous()
+        arrays, merged = slots.detach().contiguous(), 0
         if draw.whole and not ctx.needs_input_grad[1]:
-            loops.gather_merged(*draw.x, draw.table, arrays.numpy(), _merged(arrays).numpy(), out.numpy())
-        else:
-            loops.gather(*draw.x, draw.table, *draw.mask, arrays.numpy(), out.numpy())
+            arrays, merged = _merge(arrays)
+        loops.gather(*draw.x, draw.table, *draw.mask, merged, arrays.numpy(), out.numpy())
         return out
 
     @staticmethod
@@ -114,10 +121,14 @@ class _SparseGather(torch.autograd.Function):
         return None, out.sum(0)
 
 
-def _merged(slots: Tensor) -> Tensor:
-    """Return slot 0's part plus those of the last m slots, for each m: what a node with m trailing copies needs."""
+def _merge(slots: Tensor) -> tuple[Tensor, int]:
+    """Let trailing copies of a node share one pass.
+
+    Returns slot 0's part plus those of the last m slots, for each m (what a node with m copies needs for slot 0), then
+    the other slots' parts; and how much later slot 1 comes than it did.
+    """
     tails = slots[1:].flip(0).cumsum(0)
-    return torch.cat([slots[:1], slots[:1] + tails])
+    return torch.cat([slots[:1], slots[:1] + tails, slots[1:]]), len(slots) - 1
 
 
 class _DenseGather(torch.autograd.Function):
@@ -152,62 +163,57 @@ class _SparseConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, draw: _Draw, weight: Tensor, stride: int) -> Tensor:
         ctx.draw, ctx.stride, ctx.shape = draw, stride, weight.shape
-        h = _tiles(draw, weight, stride, draw.num_nodes)
-        _convolve(draw, weight, stride, 0, h, once=not ctx.needs_input_grad[1])
-        return h.mT.contiguous()
+        runs, merged = _runs(draw, weight, stride, once=not ctx.needs_input_grad[1])
+        steps, places = _steps(draw, weight.shape), (draw.num_features - weight.shape[2]) // stride + 1
+        h = weight.new_empty(draw.num_nodes, steps * places * len(weight))
+        spans = draw.spans(weight.shape, stride)
+        loops.convolve(*draw.x, draw.table, *draw.mask, merged, spans, steps, runs.numpy(), h.numpy())
+        return h.view(len(h), steps, places, -1).mT.contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        sums = grad.new_zeros(loops.BLOCKS, *_runs(ctx.shape))
-        loops.convolve_backward(
-            *ctx.draw.x, ctx.draw.table, *ctx.draw.mask, ctx.stride, 0, grad.mT.contiguous().numpy(), sums.numpy()
-        )
-        return None, sums.sum(0).permute(2, 0, 1), None
+        draw, sums = ctx.draw, _sums(ctx.shape, ctx.stride, grad)
+        spans = draw.spans(ctx.shape, ctx.stride)
+        grad_h = grad.mT.flatten(1).contiguous()
+        steps = _steps(draw, ctx.shape)
+        loops.convolve_backward(*draw.x, draw.table, *draw.mask, spans, steps, grad_h.numpy(), sums.numpy())
+        return None, _from_runs(sums.sum(0), ctx.shape, ctx.stride), None
 
 
 class _SparseProject(torch.autograd.Function):
-    """``flatten(activation(conv)) @ matrix``, a chunk of nodes at a time, forward and again backward."""
+    """``flatten(activation(conv)) @ matrix``, a tile of nodes at a time, forward and again backward."""
 
     @staticmethod
     def forward(ctx: Any, draw: _Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
         ctx.save_for_backward(weight, matrix)
-        ctx.draw, ctx.stride, ctx.activation = draw, stride, activation
+        ctx.draw, ctx.stride = draw, stride
+        ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
+        runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
+        steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
         out = matrix.new_empty(draw.num_nodes, matrix.shape[1])
-        runs = _by_place(matrix, draw, weight)
-        once = not any(ctx.needs_input_grad)
-        chunks = draw.chunks(len(matrix))
-        tiles = _tiles(draw, weight, stride, chunks[0][1])
-        for start, stop in chunks:
-            h = tiles[: stop - start]
-            _activate(_convolve(draw, weight, stride, start, h, once=once), activation)
-            out[start:stop] = _tile_product(h.flatten(1), runs)
+        loops.project(
+            *draw.x, draw.table, *draw.mask, merged, spans, steps, runs.numpy(), ctx.activation,
+            _by_place(matrix, steps, len(weight)).numpy(), out.numpy(),
+        )  # fmt: skip
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
         weight, matrix = ctx.saved_tensors
-        draw, grad = ctx.draw, grad.contiguous()
-        runs = _by_place(matrix, draw, weight)
-        across = runs.mT.contiguous()
-        grad_runs, sums = torch.zeros_like(runs), weight.new_zeros(loops.BLOCKS, *_runs(weight.shape))
-        chunks = draw.chunks(len(matrix))
-        tiles, grad_tiles = (_tiles(draw, weight, ctx.stride, chunks[0][1]) for _ in range(2))
-        for start, stop in chunks:
-            part, h, grad_h = grad[start:stop], tiles[: stop - start], grad_tiles[: stop - start]
-            _activate(_convolve(draw, weight, ctx.stride, start, h), ctx.activation)
-            grad_runs += _tile_gradient(h.flatten(1), part)
-            # So few columns are summed that no BLAS cuts the sum: the bits do not depend on the threads.
-            torch.mm(part, across, out=grad_h.flatten(1))
-            if ctx.activation == "relu":
-                grad_h *= h > 0
-            else:
-                torch.ops.aten.tanh_backward.grad_input(grad_h, h, grad_input=grad_h)
-            loops.convolve_backward(*draw.x, draw.table, *draw.mask, ctx.stride, start, grad_h.numpy(), sums.numpy())
-        steps, filters = draw.bandwidth - weight.shape[1] + 1, weight.shape[0]
-        grad_matrix = grad_runs.view(steps, -1, filters, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
-        return None, sums.sum(0).permute(2, 0, 1), grad_matrix, None, None
+        draw, stride = ctx.draw, ctx.stride
+        runs, _ = _runs(draw, weight, stride, once=False)
+        steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
+        across = _by_place(matrix, steps, len(weight)).mT.contiguous()
+        sums, grad_matrix = _sums(weight.shape, stride, grad), grad.new_empty(loops.BLOCKS, *matrix.shape)
+        loops.project_backward(
+            *draw.x, draw.table, *draw.mask, spans, steps, runs.numpy(), ctx.activation, across.numpy(),
+            grad.contiguous().numpy(), grad_matrix.numpy(), sums.numpy(),
+        )  # fmt: skip
+        by_place = grad_matrix.sum(0).view(steps, -1, len(weight), matrix.shape[1])
+        grad_matrix = by_place.transpose(1, 2).reshape(matrix.shape)
+        return None, _from_runs(sums.sum(0), weight.shape, stride), grad_matrix, None, None
 
 
 class _DenseProject(torch.autograd.Function):
@@ -241,58 +247,41 @@ def _dense_chunk(
     return product(ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1), matrix)
 
 
-def _tile_product(h: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``h @ matrix`` for a few rows of many columns: the sum over columns is cut into blocks."""
-    size = h.shape[1] // BLOCKS
-    even = BLOCKS * size
-    left = h[:, :even].view(len(h), BLOCKS, size).transpose(0, 1)
-    blocks = torch.bmm(left, matrix[:even].view(BLOCKS, size, matrix.shape[1]))
-    return blocks.sum(0) + h[:, even:] @ matrix[even:]
-
-
-def _tile_gradient(h: Tensor, grad: Tensor) -> Tensor:
-    """Return ``h.T @ grad`` for a few rows of many columns: the columns are cut into blocks, each sum is whole."""
-    size = h.shape[1] // BLOCKS
-    even = BLOCKS * size
-    left = h[:, :even].view(len(h), BLOCKS, size).permute(1, 2, 0)
-    blocks = torch.bmm(left, grad.expand(BLOCKS, *grad.shape)).view(even, grad.shape[1])
-    return torch.cat([blocks, h[:, even:].mT @ grad])
-
-
-def _runs(shape: torch.Size) -> tuple[int, int, int]:
-    filters, width, size = shape
-    return width, size, filters
-
-
-def _tiles(draw: _Draw, weight: Tensor, stride: int, num_nodes: int) -> Tensor:
-    """Return room for the convolution of some nodes, ``[nodes, n - w + 1, D', c]``; it is used again for the next ones.
-
-    Filters come last, as the loops run over them. Fresh memory for each chunk cost a third of a Cora step with tanh.
-    """
+def _to_runs(weight: Tensor, stride: int) -> Tensor:
+    """Lay filters ``[c, w, k]`` out as the loops read them, ``[w, ...]``; see :func:`loops.spans`."""
     filters, width, size = weight.shape
-    places = (draw.num_features - size) // stride + 1
-    return weight.new_empty(num_nodes, draw.bandwidth - width + 1, places, filters)
+    windows = -(-size // stride)
+    padded = F.pad(weight, (0, windows * stride - size)).view(filters, width, windows, stride)
+    return padded.flip(2).permute(1, 3, 2, 0).reshape(width, -1)
 
 
-def _convolve(draw: _Draw, weight: Tensor, stride: int, start: int, out: Tensor, *, once: bool = False) -> Tensor:
-    """Convolve the maps of the nodes from `start` on into `out`.
+def _from_runs(runs: Tensor, shape: torch.Size, stride: int) -> Tensor:
+    """Undo `_to_runs`."""
+    filters, width, size = shape
+    parts = runs.view(width, stride, -1, filters).permute(3, 0, 2, 1).flip(2)
+    return parts.reshape(filters, width, -1)[:, :, :size]
+
+
+def _sums(shape: torch.Size, stride: int, like: Tensor) -> Tensor:
+    """Return room for the filters' gradient, a block of nodes each, laid out as runs."""
+    filters, width, size = shape
+    return like.new_empty(loops.BLOCKS, width, -(-size // stride) * stride * filters)
+
+
+def _runs(draw: _Draw, weight: Tensor, stride: int, *, once: bool) -> tuple[Tensor, int]:
+    """Return the filters as runs, and how far they are merged.
 
     What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
     """
-    runs = weight.detach().permute(1, 2, 0).contiguous()
-    if once and draw.whole and len(runs) == draw.bandwidth:
-        merged = _merged(runs).numpy()
-        loops.convolve_merged(*draw.x, draw.table, stride, start, runs.numpy(), merged, out.numpy())
-    else:
-        loops.convolve(*draw.x, draw.table, *draw.mask, stride, start, runs.numpy(), out.numpy())
-    return out
+    runs = _to_runs(weight.detach(), stride)
+    return _merge(runs) if once and draw.whole and len(runs) == draw.bandwidth else (runs, 0)
 
 
-def _activate(h: Tensor, activation: str) -> None:
-    h.tanh_() if activation == "tanh" else h.relu_()
+def _steps(draw: _Draw, shape: torch.Size) -> int:
+    """Return at how many places along the slots a filter stands."""
+    return draw.bandwidth - shape[1] + 1
 
 
-def _by_place(matrix: Tensor, draw: _Draw, weight: Tensor) -> Tensor:
+def _by_place(matrix: Tensor, steps: int, filters: int) -> Tensor:
     """Reorder the matrix's rows from ``(step, filter, place)`` to ``(step, place, filter)``."""
-    steps, filters = draw.bandwidth - weight.shape[1] + 1, weight.shape[0]
     return matrix.detach().reshape(steps, filters, -1, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import prange, uint32
 
-from nfcgcn.kernels.masks.cpu import compiled, inlined, key_of, number
+from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of, lowest_bit
+from nfcgcn.kernels.masks.reference import WORD
+from nfcgcn.kernels.vectors import add_multiple, add_product, combine, multiply, scatter, tanh
 
 BLOCKS = 8
 """Pieces that a sum over nodes is cut into, each the work of one thread; no function of the number of threads."""
 TASKS = 64
 """Pieces that independent nodes are cut into."""
+TILE = 2**17
+"""Numbers of ``h(0)`` at a time and thread: with its gradient, 1 MiB of float32, about what a core's cache holds."""
+TANH, RELU = 1, 2
+
+
+@inlined
+def tile_of(size: Any) -> Any:
+    """Nodes a tile."""
+    return max(1, TILE // (8 * size)) * 8
 
 
 def blocks_of(bandwidth: int) -> int:
@@ -22,15 +33,29 @@ def blocks_of(bandwidth: int) -> int:
 
 @inlined
 def _keep(
-    indices: Any, data: Any, start: Any, stop: Any, key: Any, below: Any, scale: Any, cols: Any, vals: Any
-) -> Any:
-    """Copy the nonzeros of a row that stay, and count them; without branches, which half the time would be guessed."""
-    count = 0
-    for place in range(stop - start):
-        cols[count] = indices[start + place]
-        vals[count] = data[start + place] * scale
-        count += 1 if number(key, place) >= below else 0
+    indices: Any, data: Any, start: Any, stop: Any, key: Any, below: Any, scale: Any, base: Any, pitch: Any,
+    count: Any, offsets: Any, values: Any,
+) -> Any:  # fmt: skip
+    """Append the nonzeros of a row that stay, each column ``d`` as ``base + pitch d``, and count on."""
+    for first in range(0, stop - start, WORD):
+        bits = kept_bits(key, first, stop - start - first, below)
+        while bits:
+            entry = start + first + lowest_bit(bits)
+            offsets[count] = base + pitch * indices[entry]
+            values[count] = data[entry] * scale
+            count += 1
+            bits &= uint32(bits - uint32(1))
     return count
+
+
+@inlined
+def _copies(table: Any, node: Any) -> Any:
+    """Count the trailing slots that hold the same node as slot 0."""
+    bandwidth = table.shape[1]
+    copies = 0
+    while copies < bandwidth - 1 and table[node, bandwidth - 1 - copies] == table[node, 0]:
+        copies += 1
+    return copies
 
 
 @inlined
@@ -43,52 +68,26 @@ def _longest(indptr: Any) -> Any:
 
 @compiled
 def gather(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, slots: Any, out: Any
-) -> None:
-    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``."""
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, slots: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``; see `merge` in cpu.py for `merged`."""
     num_nodes, bandwidth = table.shape
-    hidden = slots.shape[2]
-    room = _longest(indptr)
+    _, num_features, hidden = slots.shape
+    room = bandwidth * _longest(indptr)
     for task in prange(TASKS):
-        cols, vals = np.empty(room, np.int64), np.empty(room, data.dtype)
-        total = np.empty(hidden, data.dtype)
+        offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
-            total[:] = 0
-            for slot in range(bandwidth):
-                row = table[node, slot]
-                key = key_of(seed, node * bandwidth + slot)
-                count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
-                for entry in range(count):
-                    column, value = cols[entry], vals[entry]
-                    for h in range(hidden):
-                        total[h] += value * slots[slot, column, h]
-            out[node] = total
-
-
-@compiled
-def gather_merged(indptr: Any, indices: Any, data: Any, table: Any, slots: Any, merged: Any, out: Any) -> None:
-    """``gather`` without dropout, where trailing copies of a node share one pass by ``merged[copies]``."""
-    num_nodes, bandwidth = table.shape
-    hidden = slots.shape[2]
-    for task in prange(TASKS):
-        total = np.empty(hidden, data.dtype)
-        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
-            total[:] = 0
-            own = table[node, 0]
-            copies = 0
-            while copies < bandwidth - 1 and table[node, bandwidth - 1 - copies] == own:
-                copies += 1
+            copies = _copies(table, node) if merged else 0
+            count = 0
             for slot in range(bandwidth - copies):
                 row = table[node, slot]
-                for entry in range(indptr[row], indptr[row + 1]):
-                    column, value = indices[entry], data[entry]
-                    if slot == 0:
-                        for h in range(hidden):
-                            total[h] += value * merged[copies, column, h]
-                    else:
-                        for h in range(hidden):
-                            total[h] += value * slots[slot, column, h]
-            out[node] = total
+                key = key_of(seed, node * bandwidth + slot)
+                base = (merged + slot if slot else copies) * num_features * hidden
+                count = _keep(
+                    indices, data, indptr[row], indptr[row + 1], key, below, scale, base, hidden, count, offsets, values
+                )
+            combine(out, node * hidden, slots, offsets, values, count, hidden)
 
 
 @compiled
@@ -97,11 +96,12 @@ def gather_backward(
 ) -> None:
     """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes."""
     num_nodes, bandwidth = table.shape
-    blocks, hidden = out.shape[0], grad.shape[1]
+    blocks, _, num_features, hidden = out.shape
     room = _longest(indptr)
     for task in prange(bandwidth * blocks):
         slot, block = task % bandwidth, task // bandwidth
-        cols, vals = np.empty(room, np.int64), np.empty(room, data.dtype)
+        base = (block * bandwidth + slot) * num_features * hidden
+        offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         out[block, slot] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
             seen = False  # nodes out of the loss's sight have no gradient and cost nothing
@@ -111,100 +111,189 @@ def gather_backward(
                 continue
             row = table[node, slot]
             key = key_of(seed, node * bandwidth + slot)
-            count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
-            for entry in range(count):
-                column, value = cols[entry], vals[entry]
-                for h in range(hidden):
-                    out[block, slot, column, h] += value * grad[node, h]
+            count = _keep(
+                indices, data, indptr[row], indptr[row + 1], key, below, scale, base, hidden, 0, offsets, values
+            )
+            scatter(out, offsets, values, count, grad, node * hidden, hidden)
+
+
+def spans(num_features: int, size: int, stride: int, filters: int) -> Any:
+    """Return for each column where its run of filters starts, where its run of outputs does, and how long both are.
+
+    The windows that cover a column are neighbours, so their outputs ``[places, c]`` are one run of numbers. So are
+    their filters, ``[w, stride, windows, c]``: those a stride apart lie side by side, the farthest first.
+    """
+    column = np.arange(num_features)
+    windows = -(-size // stride)
+    first = np.maximum(0, (column - size) // stride + 1)
+    last = np.minimum(column // stride, (num_features - size) // stride)
+    skipped = first - (column // stride - windows + 1)
+    filter_run = (column % stride * windows + skipped) * filters
+    return np.stack([filter_run, first * filters, np.maximum(0, last + 1 - first) * filters], 1)
+
+
+@inlined
+def _convolve_node(
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
+    steps: Any, node: Any, runs: Any, columns: Any, values: Any, out: Any, index: Any,
+) -> None:  # fmt: skip
+    """Convolve the map of one node into ``out[index]``, ``[steps places c]``."""
+    bandwidth = table.shape[1]
+    width, pitch, run_pitch = bandwidth - steps + 1, out.shape[1] // steps, runs.shape[1]
+    for i in range(out.shape[1]):
+        out[index, i] = 0
+    copies = _copies(table, node) if merged else 0
+    for slot in range(bandwidth - copies):
+        row = table[node, slot]
+        key = key_of(seed, node * bandwidth + slot)
+        filters = merged + slot if slot else copies
+        count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, 0, 1, 0, columns, values)
+        for entry in range(count):
+            column = columns[entry]
+            run, place, length = spans[column, 0], spans[column, 1], spans[column, 2]
+            for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
+                to = (index * steps + step) * pitch + place
+                add_multiple(out, to, values[entry], runs, (filters - step) * run_pitch + run, length)
+
+
+@inlined
+def _filter_gradient(
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
+    node: Any, columns: Any, values: Any, grad: Any, index: Any, sums: Any, block: Any,
+) -> None:  # fmt: skip
+    """Add to ``sums[block]`` what one node, whose convolution has the gradient ``grad[index]``, gives the filters."""
+    bandwidth = table.shape[1]
+    width, pitch, run_pitch = bandwidth - steps + 1, grad.shape[1] // steps, sums.shape[2]
+    for slot in range(bandwidth):
+        row = table[node, slot]
+        key = key_of(seed, node * bandwidth + slot)
+        count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, 0, 1, 0, columns, values)
+        for entry in range(count):
+            column = columns[entry]
+            run, place, length = spans[column, 0], spans[column, 1], spans[column, 2]
+            for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
+                to = (block * width + slot - step) * run_pitch + run
+                add_multiple(sums, to, values[entry], grad, (index * steps + step) * pitch + place, length)
 
 
 @compiled
 def convolve(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, start: Any,
-    runs: Any, out: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
+    steps: Any, runs: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Convolve the maps of nodes from ``start`` on: ``out [nodes, steps, places, c]``, filters ``runs [w, k, c]``."""
-    bandwidth = table.shape[1]
-    width, size, filters = runs.shape
-    num_nodes, steps, places, _ = out.shape
+    """Convolve all maps: ``out [N, steps places c]``, filters ``runs [w, ...]``."""
+    num_nodes = len(out)
     room = _longest(indptr)
     for task in prange(TASKS):
-        cols, vals = np.empty(room, np.int64), np.empty(room, data.dtype)
-        for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
-            node = start + index
-            out[index] = 0
-            for slot in range(bandwidth):
-                row = table[node, slot]
-                key = key_of(seed, node * bandwidth + slot)
-                count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
-                for entry in range(count):
-                    column, value = cols[entry], vals[entry]
-                    first = max(0, (column - size) // stride + 1)
-                    last = min(column // stride, places - 1)
-                    for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
-                        for place in range(first, last + 1):
-                            for f in range(filters):
-                                out[index, step, place, f] += value * runs[slot - step, column - place * stride, f]
-
-
-@compiled
-def convolve_merged(
-    indptr: Any, indices: Any, data: Any, table: Any, stride: Any, start: Any, runs: Any, merged: Any, out: Any
-) -> None:
-    """``convolve`` in 1D without dropout, where trailing copies of a node share one pass by ``merged[copies]``."""
-    bandwidth, size, filters = runs.shape
-    num_nodes, _, places, _ = out.shape
-    for task in prange(TASKS):
-        for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
-            node = start + index
-            out[index] = 0
-            copies = 0
-            while copies < bandwidth - 1 and table[node, bandwidth - 1 - copies] == table[node, 0]:
-                copies += 1
-            for slot in range(bandwidth - copies):
-                row = table[node, slot]
-                for entry in range(indptr[row], indptr[row + 1]):
-                    column, value = indices[entry], data[entry]
-                    first = max(0, (column - size) // stride + 1)
-                    last = min(column // stride, places - 1)
-                    for place in range(first, last + 1):
-                        offset = column - place * stride
-                        if slot == 0:
-                            for f in range(filters):
-                                out[index, 0, place, f] += value * merged[copies, offset, f]
-                        else:
-                            for f in range(filters):
-                                out[index, 0, place, f] += value * runs[slot, offset, f]
+        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            _convolve_node(
+                indptr, indices, data, table, below, scale, seed, merged, spans, steps, node, runs, columns, values,
+                out, node,
+            )  # fmt: skip
 
 
 @compiled
 def convolve_backward(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, start: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
     grad: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Add the filter gradient of nodes from ``start`` on to ``sums [blocks, w, k, c]``; ``grad`` is as ``out``."""
-    bandwidth = table.shape[1]
-    blocks, width, size, filters = sums.shape
-    num_nodes, steps, places, _ = grad.shape
+    """Write the filters' gradient to ``sums [blocks, w, ...]``, a sum over each block's nodes."""
+    num_nodes, blocks = len(grad), len(sums)
     room = _longest(indptr)
     for block in prange(blocks):
-        cols, vals = np.empty(room, np.int64), np.empty(room, data.dtype)
-        for index in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
-            node = start + index
-            for slot in range(bandwidth):
-                row = table[node, slot]
-                key = key_of(seed, node * bandwidth + slot)
-                count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, cols, vals)
-                for entry in range(count):
-                    column, value = cols[entry], vals[entry]
-                    first = max(0, (column - size) // stride + 1)
-                    last = min(column // stride, places - 1)
-                    for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
-                        for place in range(first, last + 1):
-                            for f in range(filters):
-                                sums[block, slot - step, column - place * stride, f] += (
-                                    value * grad[index, step, place, f]
-                                )
+        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
+        sums[block] = 0
+        for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
+            _filter_gradient(
+                indptr, indices, data, table, below, scale, seed, spans, steps, node, columns, values, grad, node,
+                sums, block,
+            )  # fmt: skip
+
+
+@inlined
+def _activate(h: Any, index: Any, activation: Any) -> None:
+    size = h.shape[1]
+    if activation == TANH:
+        tanh(h, index * size, size)
+    else:
+        for i in range(size):
+            h[index, i] = max(h[index, i], 0)
+
+
+@compiled
+def project(
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
+    steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
+) -> None:  # fmt: skip
+    """``out = activation(convolution) @ matrix``, its rows ordered as the convolution's outputs; a tile at a time."""
+    num_nodes, (size, hidden) = len(table), matrix.shape
+    room, tile = _longest(indptr), tile_of(size)
+    for task in prange(TASKS):
+        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
+        h = np.empty((tile, size), data.dtype)
+        stop = num_nodes * (task + 1) // TASKS
+        for first in range(num_nodes * task // TASKS, stop, tile):
+            count = min(tile, stop - first)
+            for index in range(count):
+                _convolve_node(
+                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, first + index, runs,
+                    columns, values, h, index,
+                )  # fmt: skip
+                _activate(h, index, activation)
+            multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+
+
+@compiled
+def project_backward(
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
+    runs: Any, activation: Any, across: Any, grad: Any, grad_matrix: Any, sums: Any,
+) -> None:  # fmt: skip
+    """Write the gradients of matrix and filters, ``[blocks, size, H]`` and ``[blocks, w, ...]``.
+
+    ``across`` is the matrix, transposed.
+    """
+    num_nodes, (hidden, size), blocks = len(table), across.shape, len(sums)
+    room, tile = _longest(indptr), tile_of(size)
+    for block in prange(blocks):
+        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
+        h, grad_h = np.empty((tile, size), data.dtype), np.empty((tile, size), data.dtype)
+        nodes, grad_out = np.empty(tile, np.int64), np.empty((tile, hidden), data.dtype)
+        sums[block] = 0
+        grad_matrix[block] = 0
+        count = 0
+        stop = num_nodes * (block + 1) // blocks
+        for node in range(num_nodes * block // blocks, stop):
+            seen = False  # nodes out of the loss's sight have no gradient and cost nothing
+            for i in range(hidden):
+                grad_out[count, i] = grad[node, i]
+                seen |= grad[node, i] != 0
+            if seen:
+                nodes[count] = node
+                _convolve_node(
+                    indptr, indices, data, table, below, scale, seed, 0, spans, steps, node, runs, columns, values,
+                    h, count,
+                )  # fmt: skip
+                _activate(h, count, activation)
+                count += 1
+            if count < tile and (node < stop - 1 or count == 0):
+                continue
+            add_product(
+                grad_matrix, block * size * hidden, hidden, size, h, 0, 1, size, grad_out, 0, hidden, count, hidden
+            )
+            multiply(grad_h, 0, size, count, grad_out, 0, hidden, 1, across, 0, size, hidden, size)
+            for index in range(count):
+                if activation == TANH:
+                    for i in range(size):
+                        grad_h[index, i] *= 1 - h[index, i] * h[index, i]
+                else:
+                    for i in range(size):
+                        grad_h[index, i] = grad_h[index, i] if h[index, i] > 0 else 0
+                _filter_gradient(
+                    indptr, indices, data, table, below, scale, seed, spans, steps, nodes[index], columns, values,
+                    grad_h, index, sums, block,
+                )  # fmt: skip
+            count = 0
 
 
 @compiled
@@ -244,5 +333,8 @@ def dense_map(x: Any, table: Any, below: Any, scale: Any, seed: Any, start: Any,
         for slot in range(bandwidth):
             row = table[start + index, slot]
             key = key_of(seed, (start + index) * bandwidth + slot)
-            for column in range(num_features):
-                out[index, slot, column] = x[row, column] * scale if number(key, column) >= below else 0
+            for first in range(0, num_features, WORD):
+                bits = kept_bits(key, first, num_features - first, below)
+                for column in range(first, min(first + WORD, num_features)):
+                    kept = bits >> uint32(column - first) & uint32(1)
+                    out[index, slot, column] = x[row, column] * scale if kept else 0

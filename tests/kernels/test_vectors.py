@@ -1,0 +1,117 @@
+"""The vector primitives against NumPy: every length, both types, and nothing written beyond the end."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from nfcgcn.kernels import vectors
+
+TYPES = [np.float32, np.float64]
+LENGTHS = [0, 1, 3, 4, 7, 8, 16, 17, 31, 32, 48, 63, 64, 100, 129]
+COUNT = 5
+
+
+@njit
+def combine(out, source, offsets, values, count, length):
+    vectors.combine(out, 3, source, offsets, values, count, length)
+
+
+@njit
+def scatter(out, offsets, values, count, source, length):
+    vectors.scatter(out, offsets, values, count, source, 2, length)
+
+
+@njit
+def add_multiple(out, value, source, length):
+    vectors.add_multiple(out, 1, value, source, 2, length)
+
+
+@njit
+def multiply(c, a, a_row, a_step, b, rows, steps, length):
+    vectors.multiply(c, 1, length, rows, a, 0, a_row, a_step, b, 0, length, steps, length)
+
+
+@njit
+def add_product(c, a, a_row, a_step, b, rows, steps, length):
+    vectors.add_product(c, 1, length, rows, a, 0, a_row, a_step, b, 0, length, steps, length)
+
+
+@njit
+def tanh(x, length):
+    vectors.tanh(x, 1, length)
+
+
+def numbers(*shape, dtype):
+    return np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+
+def close(dtype):
+    return {"rtol": 30 * np.finfo(dtype).eps, "atol": 30 * np.finfo(dtype).eps}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_combine_writes_the_weighted_sum_and_nothing_else(dtype, length):
+    source, values = numbers(500, dtype=dtype), numbers(COUNT, dtype=dtype)
+    offsets = np.array([0, 7, 100, 7, 300])
+    out = np.full(length + 5, np.nan, dtype)
+    combine(out, source, offsets, values, COUNT, length)
+    expected = sum(v * source[o : o + length].astype(np.float64) for o, v in zip(offsets, values, strict=True))
+    np.testing.assert_allclose(out[3:-2], expected, **close(dtype))
+    assert np.isnan(out[:3]).all()
+    assert np.isnan(out[-2:]).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_scatter_adds_to_each_place_and_nowhere_else(dtype, length):
+    source, values, out = numbers(200, dtype=dtype), numbers(COUNT, dtype=dtype), numbers(900, dtype=dtype)
+    offsets = np.array([0, 400, 150, 400, 700])  # one twice
+    expected = out.astype(np.float64)
+    for offset, value in zip(offsets, values, strict=True):
+        expected[offset : offset + length] += value * source[2 : 2 + length].astype(np.float64)
+    scatter(out, offsets, values, COUNT, source, length)
+    np.testing.assert_allclose(out, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_add_multiple(dtype, length):
+    source, out = numbers(200, dtype=dtype), numbers(300, dtype=dtype)
+    expected = out.astype(np.float64)
+    expected[1 : 1 + length] += 0.3 * source[2 : 2 + length].astype(np.float64)
+    add_multiple(out, dtype(0.3), source, length)
+    np.testing.assert_allclose(out, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("rows", [1, 7, 8, 17])
+@pytest.mark.parametrize("steps", [0, 1, 9])
+@pytest.mark.parametrize("length", [1, 7, 16, 37])
+def test_products_of_matrices_read_either_way(dtype, rows, steps, length):
+    a, b = numbers(rows, steps, dtype=dtype), numbers(steps, length, dtype=dtype)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    c = np.full(rows * length + 2, np.nan, dtype)
+    multiply(c, a, steps, 1, b, rows, steps, length)
+    np.testing.assert_allclose(c[1:-1].reshape(rows, length), expected, **close(dtype))
+    add_product(c, np.ascontiguousarray(a.T), 1, rows, b, rows, steps, length)
+    np.testing.assert_allclose(c[1:-1].reshape(rows, length), 2 * expected, **close(dtype))
+    assert np.isnan(c[[0, -1]]).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_tanh_is_right_to_a_few_units_in_the_last_place(dtype):
+    x = np.concatenate([np.linspace(-30, 30, 6001), np.logspace(-30, 0, 601), np.zeros(40)]).astype(dtype)
+    out = np.concatenate([[dtype(5)], x, [dtype(5)]])
+    tanh(out, len(x))
+    expected = np.tanh(x.astype(np.longdouble))
+    np.testing.assert_allclose(out[1:-1], expected, rtol=4 * np.finfo(dtype).eps, atol=0)
+    assert np.abs(out[1:-1]).max() == 1
+    assert out[0] == out[-1] == 5
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_tanh_of_what_is_no_finite_number(dtype):
+    out = np.array([2, np.nan, np.inf, -np.inf], dtype)
+    tanh(out, 3)  # from the second on
+    np.testing.assert_allclose(out, np.array([2, np.nan, 1, -1], dtype), rtol=4 * np.finfo(dtype).eps)
