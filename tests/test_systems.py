@@ -48,6 +48,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "weight_decay": 1e-4,
         "monitor": "accuracy",
         "patience": None,
+        "batch_size": None,
         "split": "fastgcn",
         "train_per_class": 20,
         "num_val": 500,
@@ -167,7 +168,7 @@ def test_bad_configs(options, text):
 
 
 def test_gcn_has_no_settings_of_nfc_gcn():
-    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from dropout, epochs"):
+    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_size, dropout, epochs"):
         make_config("gcn", settings={"bandwidth": 3})
 
 

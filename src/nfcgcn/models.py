@@ -42,6 +42,11 @@ class NodeClassifier(nn.Module, ABC):
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the parameters that L2 regularisation applies to."""
 
+    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        """Return the class scores of `nodes` for one training step; models that sample override it."""
+        scores: Tensor = self(x, edge_index)[nodes]
+        return scores
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for module in self.modules():
