@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 from nfcgcn import GCN, NFCGCN
 from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
+from nfcgcn.models import divide_by_row_sums
 
 
 def message(text):
@@ -342,3 +344,39 @@ def test_a_table_of_the_wrong_shape(dense_graph):
     text = "`neighbours` must have shape [300, 3] (nodes, bandwidth), got [300, 4]"
     with pytest.raises(GraphError, match=message(text)):
         nfc_gcn()(dense_graph.x, dense_graph.edge_index, torch.zeros(300, 4, dtype=torch.long))
+
+
+def test_features_divided_by_their_sums():
+    x = torch.tensor([[1.0, 0, 3], [0, 0, 0], [0, 5, 0], [2, -2, 0]])
+    expected = torch.tensor([[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0], [2, -2, 0]])
+    torch.testing.assert_close(divide_by_row_sums(x), expected, rtol=0, atol=0)
+    scaled = divide_by_row_sums(x.to_sparse_csr())
+    assert scaled.layout == torch.sparse_csr
+    assert torch.equal(scaled.col_indices(), x.to_sparse_csr().col_indices())
+    torch.testing.assert_close(scaled.to_dense(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("form", ["dense", "CSR"])
+def test_a_model_divides_its_features_by_their_sums(form, layers, sparse_graph):
+    x = sparse_graph.x if form == "CSR" else sparse_graph.x.to_dense()
+    model = GCN(40, 8, layers, 3).eval()
+    expected = model(divide_by_row_sums(x), sparse_graph.edge_index)
+    as_given = model(x, sparse_graph.edge_index)
+    model.feature_scale = "row-sum"
+    torch.testing.assert_close(model(x, sparse_graph.edge_index), expected)
+    assert not torch.allclose(as_given, expected)
+
+
+def test_dropout_of_sparse_features_touches_nonzeros_only(sparse_graph):
+    torch.manual_seed(0)
+    model, x = GCN(40, 8, 2, 3), sparse_graph.x
+    dropped = model.read(x, 0.25)
+    assert isinstance(dropped, Sparse)
+    assert torch.equal(dropped.matrix.col_indices(), x.col_indices())
+    ratio = dropped.matrix.values() / x.values()
+    torch.testing.assert_close(ratio[ratio != 0], torch.full_like(ratio[ratio != 0], 1 / 0.75))
+    assert (ratio == 0).double().mean().item() == pytest.approx(0.25, abs=0.03)
+    torch.testing.assert_close(dropped.transpose.to_dense(), dropped.matrix.to_dense().mT, rtol=0, atol=0)
+    assert not torch.equal(model.read(x, 0.25).matrix.values(), dropped.matrix.values())
+    assert torch.equal(model.eval().read(x, 0.25).matrix.values(), x.values())
