@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from nfcgcn import GCN, NFCGCN
+from nfcgcn.baselines import GAT, MLP, SAGE, JKNet
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
@@ -33,6 +34,19 @@ MODELS = {
     "gcn": lambda **o: GCN(40, 8, 2, 3, **o),
     "gcn K=1": lambda **o: GCN(40, 8, 1, 3, **o),
     "gcn K=3": lambda **o: GCN(40, 8, 3, 3, **o),
+    "mlp": lambda **o: MLP(40, 8, 2, 3, **o),
+    "mlp K=1": lambda **o: MLP(40, 8, 1, 3, **o),
+    "mlp K=3": lambda **o: MLP(40, 8, 3, 3, **o),
+    "gat": lambda **o: GAT(40, 4, 2, 3, heads=3, output_heads=2, **o),
+    "gat K=1": lambda **o: GAT(40, 4, 1, 3, **o),
+    "gat K=3": lambda **o: GAT(40, 4, 3, 3, heads=2, **o),
+    "sage-mean": lambda **o: SAGE(40, 8, 2, 3, num_neighbours=3, num_further=2, **o),
+    "sage-mean K=1": lambda **o: SAGE(40, 8, 1, 3, num_neighbours=3, **o),
+    "sage-mean K=3": lambda **o: SAGE(40, 8, 3, 3, num_neighbours=3, num_further=2, **o),
+    "jknet concat": lambda **o: JKNet(40, 8, 3, 3, mode="concat", **o),
+    "jknet max": lambda **o: JKNet(40, 8, 3, 3, mode="max", **o),
+    "jknet lstm": lambda **o: JKNet(40, 8, 3, 3, mode="lstm", **o),
+    "jknet K=1": lambda **o: JKNet(40, 8, 1, 3, **o),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
@@ -103,6 +117,28 @@ def test_shapes(conv, num_layers, sparse_graph):
     assert weights == (list(pairwise(widths)) if num_layers else [])
     assert model(sparse_graph.x, sparse_graph.edge_index).shape == (300, 3)
     assert model.embed(sparse_graph.x, sparse_graph.edge_index).shape == (300, 8 if num_layers > 1 else h0)
+
+
+@every_model
+@pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
+def test_scores_of_every_node(make, which, request):
+    graph = request.getfixturevalue(which)
+    model = make()
+    for training in (True, False):
+        assert model.train(training)(graph.x, graph.edge_index).shape == (300, 3)
+        assert len(model.embed(graph.x, graph.edge_index)) == 300
+    nodes = torch.tensor([7, 3, 299])
+    assert model.train().score_nodes(graph.x, graph.edge_index, nodes).shape == (3, 3)
+
+
+@every_model
+def test_scores_of_some_nodes_without_chance(make, sparse_graph):
+    """In evaluation, where nothing is dropped, the nodes asked for are scored as all are."""
+    model, nodes = make().eval(), torch.tensor([7, 3, 299])
+    if isinstance(model, SAGE):  # samples whenever it is asked for some nodes: here, all neighbours
+        model.num_neighbours = model.num_further = 300
+    expected = model(sparse_graph.x, sparse_graph.edge_index)[nodes]
+    torch.testing.assert_close(model.score_nodes(sparse_graph.x, sparse_graph.edge_index, nodes), expected)
 
 
 @every_model
@@ -211,13 +247,22 @@ def test_gcn_drops_features_before_its_first_layer(which, request):
         (MODELS["nfc-gcn K=3"], "hidden.0.weight"),
         (MODELS["gcn"], "layers.0.weight"),
         (MODELS["gcn K=1"], "layers.0.weight"),
+        (MODELS["mlp"], "layers.0.weight"),
     ],
-    ids=["nfc-gcn K=0", "nfc-gcn K=1", "nfc-gcn K=2", "nfc-gcn K=3", "gcn", "gcn K=1"],
+    ids=["nfc-gcn K=0", "nfc-gcn K=1", "nfc-gcn K=2", "nfc-gcn K=3", "gcn", "gcn K=1", "mlp"],
 )
 def test_l2_is_for_the_first_graph_convolution(make, name):
     model = make()
     decayed = model.decayed_parameters()
     assert [n for n, p in model.named_parameters() if any(p is d for d in decayed)] == [name]
+
+
+@pytest.mark.parametrize("name", ["gat", "sage-mean", "jknet concat", "jknet lstm"])
+def test_l2_is_for_all_weights(name):
+    model = MODELS[name]()
+    decayed = model.decayed_parameters()
+    for key, parameter in model.named_parameters():
+        assert any(parameter is d for d in decayed) is ("bias" not in key), key
 
 
 @every_model
@@ -327,6 +372,37 @@ def nfc_at_fault(**options):
         pytest.param(lambda: GCN(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="gcn out"),
         pytest.param(lambda: GCN(4, 3, 2, 2, dropout=-1), "`dropout` must be at least 0 and below 1, got -1",
                      id="gcn dropout"),
+        pytest.param(lambda: MLP(4, 3, 0, 2), "`num_layers` must be at least 1, got 0", id="mlp layers"),
+        pytest.param(lambda: MLP(4, 0, 2, 2), "`hidden_channels` must be at least 1, got 0", id="mlp hidden"),
+        pytest.param(lambda: MLP(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="mlp out"),
+        pytest.param(lambda: MLP(4, 3, 2, 2, dropout=1), "`dropout` must be at least 0 and below 1, got 1",
+                     id="mlp dropout"),
+        pytest.param(lambda: GAT(4, 3, 0, 2), "`num_layers` must be at least 1, got 0", id="gat layers"),
+        pytest.param(lambda: GAT(4, 0, 2, 2), "`hidden_channels` must be at least 1, got 0", id="gat hidden"),
+        pytest.param(lambda: GAT(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="gat out"),
+        pytest.param(lambda: GAT(4, 3, 2, 2, dropout=1), "`dropout` must be at least 0 and below 1, got 1",
+                     id="gat dropout"),
+        pytest.param(lambda: SAGE(4, 3, 0, 2), "`num_layers` must be at least 1, got 0", id="sage layers"),
+        pytest.param(lambda: SAGE(4, 0, 2, 2), "`hidden_channels` must be at least 1, got 0", id="sage hidden"),
+        pytest.param(lambda: SAGE(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="sage out"),
+        pytest.param(lambda: SAGE(4, 3, 2, 2, dropout=1), "`dropout` must be at least 0 and below 1, got 1",
+                     id="sage dropout"),
+        pytest.param(lambda: JKNet(4, 3, 0, 2), "`num_layers` must be at least 1, got 0", id="jknet layers"),
+        pytest.param(lambda: JKNet(4, 0, 2, 2), "`hidden_channels` must be at least 1, got 0", id="jknet hidden"),
+        pytest.param(lambda: JKNet(4, 3, 2, 0), "`out_channels` must be at least 1, got 0", id="jknet out"),
+        pytest.param(lambda: JKNet(4, 3, 2, 2, dropout=1), "`dropout` must be at least 0 and below 1, got 1",
+                     id="jknet dropout"),
+        pytest.param(lambda: GAT(4, 3, 2, 2, heads=0), "`heads` must be at least 1, got 0", id="gat heads"),
+        pytest.param(lambda: GAT(4, 3, 2, 2, output_heads=0), "`output_heads` must be at least 1, got 0",
+                     id="gat output heads"),
+        pytest.param(lambda: GAT(4, 3, 2, 2, attention_dropout=-1),
+                     "`attention_dropout` must be at least 0 and below 1, got -1", id="gat attention"),
+        pytest.param(lambda: SAGE(4, 3, 2, 2, num_neighbours=0), "`num_neighbours` must be at least 1, got 0",
+                     id="sage neighbours"),
+        pytest.param(lambda: SAGE(4, 3, 2, 2, num_further=0), "`num_further` must be at least 1, got 0",
+                     id="sage further"),
+        pytest.param(lambda: JKNet(4, 3, 2, 2, mode="lst"), "unknown mode 'lst'; did you mean 'lstm'?",
+                     id="jknet mode"),
     ],
 )  # fmt: skip
 def test_bad_settings(make, text):

@@ -59,8 +59,9 @@ class NodeClassifier(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for module in self.modules():
-            if isinstance(module, NodeFeatureConv | GraphConv | Linear):
-                module.reset_parameters()
+            reset = getattr(module, "reset_parameters", None)
+            if reset and module is not self:
+                reset()
 
     def read(self, x: Tensor, dropout: float = 0.0) -> Tensor | Sparse:
         """Return the features as a first layer multiplies them: scaled, and in training with cells dropped.
@@ -87,11 +88,11 @@ class NodeClassifier(nn.Module, ABC):
 
 def divide_by_row_sums(x: Tensor) -> Tensor:
     """Divide each row of a dense or CSR matrix by its sum; rows that sum to 0 stay as they are."""
-    sums = x.sum(1, keepdim=True)
     if x.layout != torch.sparse_csr:
+        sums = x.sum(1, keepdim=True)
         return x / torch.where(sums == 0, 1, sums)
-    scale = sums.to_dense().squeeze(1)
-    scale = torch.where(scale == 0, 1, scale)
+    sums = (x @ torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
+    scale = torch.where(sums == 0, 1, sums)
     starts = x.crow_indices()
     values = x.values() / torch.repeat_interleave(scale, starts.diff(), output_size=x.values().numel())
     return csr_tensor(starts, x.col_indices(), values, x.shape)

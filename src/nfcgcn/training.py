@@ -56,7 +56,7 @@ class TrainingConfig:
     # all epochs are run and the best one is kept.
     epochs: int = setting(200, "epochs at most")
     learning_rate: float = setting(0.01, "Adam's step size")
-    weight_decay: float = setting(1e-4, "L2 penalty on the weights of the first graph convolution")
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it")
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never")
     batch_size: int | None = setting(None, "training nodes a step; none: all at once")

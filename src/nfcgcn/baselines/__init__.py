@@ -1,3 +1,7 @@
 """The systems that NFC-GCN is measured against, one file each, all called as ``model(x, edge_index)``."""
 
+from nfcgcn.baselines.gat import GAT as GAT
 from nfcgcn.baselines.gcn import GCN as GCN
+from nfcgcn.baselines.jknet import JKNet as JKNet
+from nfcgcn.baselines.mlp import MLP as MLP
+from nfcgcn.baselines.sage import SAGE as SAGE
