@@ -223,9 +223,9 @@ def make_config(
     chosen = SYSTEMS[system]
     settings = settings or {}
     preset = preset or _fitting_preset(system, dataset, settings.get("split"))
-    values = _preset(preset, system).get(dataset or "", {})
+    values = preset_tables(preset, system).get(dataset or "", {})
     if not values and preset != "default":
-        known = ", ".join(_preset(preset, system)) or "no dataset"
+        known = ", ".join(preset_tables(preset, system)) or "no dataset"
         raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
     clash = next((k for k, v in chosen.fixed.items() if settings.get(k, v) != v), None)
     if clash:
@@ -241,12 +241,13 @@ PRESETS = ("default", "nfc-paper", "paper")
 
 
 def _fitting_preset(system: str, dataset: str | None, split: str | None) -> str:
-    knowing = [p for p in PRESETS if dataset in _preset(p, system)]
-    made_for_it = [p for p in knowing if _preset(p, system)[dataset or ""].get("split") == split]
+    knowing = [p for p in PRESETS if dataset in preset_tables(p, system)]
+    made_for_it = [p for p in knowing if preset_tables(p, system)[dataset or ""].get("split") == split]
     return next(iter(made_for_it or knowing), "default")
 
 
-def _preset(name: str, system: str) -> dict[str, dict[str, Any]]:
+def preset_tables(name: str, system: str) -> dict[str, dict[str, Any]]:
+    """Return what a preset sets for a system, a table a dataset."""
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     text = (resources.files("nfcgcn") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
