@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from nfcgcn import GCN, NFCGCN, fit
-from nfcgcn.baselines import GAT, MLP, SAGE, JKNet
+from nfcgcn.baselines import GAT, GAT5, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.errors import ConfigError, GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Split
 from nfcgcn.randomness import torch_randomness
@@ -32,6 +32,10 @@ MODELS = {
     "sage-mean": lambda seed: SAGE(40, 16, 2, 3, num_neighbours=4, num_further=2),
     "jknet concat": lambda seed: JKNet(40, 16, 3, 3),
     "jknet lstm": lambda seed: JKNet(40, 16, 3, 3, mode="lstm"),
+    "fastgcn": lambda seed: FastGCN(40, 16, 3, samples=100),
+    "lgcn": lambda seed: LGCN(40, 16, 1, 3, dropout=0.2),
+    "gcn-5": lambda seed: GCN5(40, 3, dropout=0.1, seed=seed),
+    "gat-5": lambda seed: GAT5(40, 3, dropout=0.1, seed=seed),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 

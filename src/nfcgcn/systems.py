@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
 from typing import Any
 
-from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
+from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.baselines.jknet import Mode
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
@@ -97,6 +97,14 @@ class SAGEConfig(BaselineConfig):
 
 
 @dataclass(frozen=True)
+class FastGCNConfig(BaselineConfig):
+    """The settings of FastGCN, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of the first graph convolution")
+    samples: int = setting(400, "nodes drawn a step")
+
+
+@dataclass(frozen=True)
 class JKNetConfig(BaselineConfig):
     """The settings of JK-Net, named as its arguments."""
 
@@ -104,6 +112,25 @@ class JKNetConfig(BaselineConfig):
     num_layers: int = setting(4, "graph convolutions")
     mode: Mode = setting("concat", "how the layers' outputs are joined")
     dropout: float = setting(0.5, "dropout on every graph convolution's input")
+
+
+@dataclass(frozen=True)
+class LGCNConfig(BaselineConfig):
+    """The settings of LGCN, named as its arguments."""
+
+    hidden_channels: int = setting(32, "outputs of the first graph convolution")
+    num_layers: int = setting(1, "learnable graph convolutions")
+    filters: int = setting(8, "outputs of each learnable graph convolution")
+    k: int = setting(8, "values a feature that it takes from the neighbours")
+    dropout: float = setting(0.84, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class SampledConfig(BaselineConfig):
+    """The settings of GCN-5 and GAT-5, named as their arguments."""
+
+    bandwidth: int = setting(6, "slots of a node, the node itself included")
+    dropout: float = setting(0.5, "dropout on the features")
 
 
 @dataclass(frozen=True)
@@ -164,6 +191,13 @@ SYSTEMS = {
         "GraphSAGE: the node beside the mean of sampled neighbours",
         'Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017',
     ),
+    "fastgcn": System(
+        FastGCN,
+        FastGCNConfig,
+        "FastGCN: GCN trained on nodes sampled by importance",
+        'Chen, Ma and Xiao, "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", '
+        "ICLR 2018",
+    ),
     "jknet": System(
         JKNet,
         JKNetConfig,
@@ -171,6 +205,14 @@ SYSTEMS = {
         'Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka, "Representation Learning on Graphs with Jumping Knowledge '
         'Networks", ICML 2018',
     ),
+    "lgcn": System(
+        LGCN,
+        LGCNConfig,
+        "LGCN: convolutions over the neighbours' largest values",
+        'Gao, Wang and Ji, "Large-Scale Learnable Graph Convolutional Networks", KDD 2018',
+    ),
+    "gcn-5": System(GCN5, SampledConfig, "One layer on degree-weighted sums of five neighbours", NFC_PAPER),
+    "gat-5": System(GAT5, SampledConfig, "One layer on attention-weighted sums of five neighbours", NFC_PAPER),
 }
 
 
