@@ -1,4 +1,3 @@
-import copy
 import re
 
 import pytest
@@ -6,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from nfcgcn.baselines import LGCN
+from nfcgcn.baselines import lgcn as lgcn_module
 from nfcgcn.baselines.lgcn import LearnableGraphConv, group_neighbours, k_largest
 from nfcgcn.errors import ConfigError
 from nfcgcn.splits import make_split
@@ -44,6 +44,13 @@ def test_k_largest_of_four_nodes_by_hand(four_nodes):
     (largest * weight).sum().backward()
     #  h[0]: places (1, 1) and (2, 2), h[1]: (0, 0) and (2, 0), h[2]: (0, 1), (1, 0), (3, 0), h[3]: (2, 1)
     assert h.grad.tolist() == [[8 + 16, 9 + 17], [0 + 12, 1 + 13], [2 + 6 + 18, 3 + 7 + 19], [14, 15]]
+
+
+def test_of_equal_values_those_of_the_lower_nodes_are_chosen():
+    star = torch.stack([torch.zeros(40, dtype=torch.long), torch.arange(1, 41)])
+    h = torch.ones(41, 1, requires_grad=True)
+    k_largest(h, group_neighbours(torch.cat([star, star.flip(0)], 1), 41), 3)[0].sum().backward()
+    assert h.grad.nonzero()[:, 0].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 40])
@@ -131,19 +138,17 @@ def test_renumbered_nodes_give_renumbered_scores(dense_graph):
     torch.testing.assert_close(model(x[new.argsort()], new[edge_index])[new], model(x, edge_index))
 
 
-def test_dropout_acts_on_every_input(dense_graph):
+def test_dropout_acts_on_every_input(dense_graph, monkeypatch):
     x, edge_index = dense_graph.x, dense_graph.edge_index
-    groups = group_neighbours(edge_index, 300)
-    whole = lgcn(dropout=0.0)
-    assert torch.equal(whole(x, edge_index), whole.eval()(x, edge_index))
     model = lgcn(dropout=0.5)
-    first = model.embed(x, edge_index)[:, :8]
-    assert not torch.equal(first, copy.deepcopy(model).eval().embed(x, edge_index)[:, :8])
-    layer = model.layers[0]
-    assert layer.dropout == 0.5
-    assert not torch.equal(layer(first, groups), copy.deepcopy(layer).eval()(first, groups))
-    model.embed = lambda *_: torch.ones(300, 16)
-    assert not torch.equal(model(x, edge_index), copy.deepcopy(model).eval()(x, edge_index))
+    assert not torch.equal(model.embed(x, edge_index)[:, :8], model.eval().embed(x, edge_index)[:, :8])
+    seen = []
+    monkeypatch.setattr(lgcn_module, "drop", lambda h, *how: seen.append((h.shape[1], *how)) or h)
+    model(x, edge_index)
+    # Grids of 4 places and 8, then 12 features; 2 places and half of 8 + 4, then 12 + 4, features; at last 8 + 4 + 4.
+    assert seen == [(width, 0.5, False) for width in (32, 12, 48, 16, 16)]
+    model.train()(x, edge_index)
+    assert all(training for _, _, training in seen[5:])
 
 
 def test_reset_parameters_draws_all_of_them():

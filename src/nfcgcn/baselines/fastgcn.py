@@ -51,7 +51,7 @@ class FastGCN(GCN):
             x, lambda x: _Prepared.of(self.read(x), adjacency), id(adjacency), self.feature_scale
         )
         sampled, drawn = sample_columns(_rows(adjacency.matrix, nodes), known.importance, self.samples)
-        first, second = (layer.weight for layer in self.layers)
+        first, second = self.parameters()
         ax = known.aggregated
         rows = Sparse.from_csr(_rows(ax, drawn)) if ax.layout == torch.sparse_csr else ax[drawn]
         return sparse_product(sampled, product(F.relu(multiply(rows, first)), second))
@@ -85,7 +85,7 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Sp
     # Paper: draws from all nodes of the graph. A column without an entry in the batch's rows adds nothing, so the draw
     # is among the others, as in the authors' code, and q sums to 1 over these. Their code draws without replacement and
     # divides by the q of the whole graph, which is not the unbiased estimate of their equation.
-    columns, place = matrix.col_indices().unique(return_inverse=True)
+    columns, place = torch.unique(matrix.col_indices(), return_inverse=True)
     q = importance[columns] / importance[columns].sum()
     times = torch.bincount(torch.multinomial(q, samples, replacement=True), minlength=len(columns))
     drawn = times > 0

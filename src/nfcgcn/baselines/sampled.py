@@ -72,7 +72,7 @@ class SampledClassifier(NodeClassifier):
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the layer's weights."""
-        return [self.output.weight]
+        return list(self.output.parameters())[:1]
 
 
 class GCN5(SampledClassifier):
