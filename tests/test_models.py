@@ -221,6 +221,19 @@ def test_where_dropout_acts(make, changes, which, request):
     assert torch.equal(trained, scores(model.eval(), graph)) is not changes
 
 
+@pytest.mark.parametrize("name", ["mlp K=3", "gcn K=3", "gat K=3", "sage-mean K=3", "jknet concat"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_dropout_acts_on_the_input_of_every_layer(name, place, sparse_graph):
+    model, inputs = MODELS[name](dropout=0.5), []
+    model.layers[place].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    for training in (True, False):
+        model.train(training)(sparse_graph.x, sparse_graph.edge_index)
+    kept, whole = ((h.matrix.values() if isinstance(h, Sparse) else h).ne(0).double().mean() for h in inputs)
+    assert 0.35 < kept / whole < 0.65
+    rectified = place and name != "gat K=3"
+    assert not rectified or inputs[1].min() == 0
+
+
 def test_dropout_before_the_second_layer_comes_after_the_relu(dense_graph):
     model = nfc_gcn(map_dropout=0.0, dropout=0.5)
     torch.manual_seed(0)

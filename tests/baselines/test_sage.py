@@ -38,6 +38,20 @@ def test_values_and_gradients_are_those_of_pyg(dense_graph):
     torch.testing.assert_close(ours.bias.grad, theirs.lin_l.bias.grad)
 
 
+def test_two_layers_put_relu_between_them(four_nodes):
+    torch.manual_seed(0)
+    model = SAGE(5, 4, 2, 2).eval()
+    mean = torch.zeros(4, 4)
+    mean[four_nodes.edge_index[1], four_nodes.edge_index[0]] = 1
+    mean /= mean.sum(1, keepdim=True)
+    first, last = model.layers
+    h = torch.relu(four_nodes.x @ first.own + mean @ four_nodes.x @ first.neighbours)
+    assert (h == 0).any()
+    torch.testing.assert_close(model.embed(four_nodes.x, four_nodes.edge_index), h)
+    scores = h @ last.own + mean @ h @ last.neighbours
+    torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index), scores)
+
+
 def test_a_node_alone_has_its_own_part_only(four_nodes):
     model = SAGE(5, 1, 1, 2).eval()
     alone = model(four_nodes.x, torch.zeros(2, 0, dtype=torch.long))
