@@ -10,6 +10,7 @@ import torch
 
 from nfcgcn import benchmark, cli
 from nfcgcn.kernels import contract
+from nfcgcn.systems import SYSTEMS
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,22 @@ def test_a_step_is_timed_beside_the_others(monkeypatch, tmp_path, capsys):
     assert result["plain_ms"] > 10 * result["ours_ms"]
     assert result["plain_mib"] > 5 * result["ours_mib"]
     assert "cora none 1d" in capsys.readouterr().out
+
+
+@pytest.mark.data
+def test_every_model_is_timed_beside_pyg(monkeypatch, tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    monkeypatch.setattr(sys, "argv", ["nfcgcn", "bench", "models", "--dataset", "cora", "--json", str(file)])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert not leaving.value.code
+    steps = json.loads(file.read_text())["step_ms"]
+    assert list(steps) == [*SYSTEMS, "PyG's GCN, dense input", "PyG's GCN, sparse input"]
+    assert all(ms > 0 for ms in steps.values())
+    printed = capsys.readouterr().out
+    row = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["gcn"])
+    theirs = min(ms for name, ms in steps.items() if name.startswith("PyG"))
+    assert row == ["gcn", f"{steps['gcn']:.2f}", "1.00", f"{steps['gcn'] / theirs:.2f}"]
 
 
 @pytest.mark.data

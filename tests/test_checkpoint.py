@@ -25,7 +25,7 @@ def message(text):
 
 
 def trained(graph, system, **settings):
-    if system != "gcn":
+    if system.startswith("nfc-gcn"):
         settings = {"kernel_size": 10, "stride": 5, "filters": 4, **settings}
     config = make_config(system, settings={"split": "ratio", "epochs": 3, **settings})
     repeats = repeat(graph, config, [4, 6])
@@ -55,6 +55,7 @@ def run_folder(tmp_path, sparse_graph, gcn_run):
         *[pytest.param(system, {}, id=system) for system in SYSTEMS],
         pytest.param("nfc-gcn", {"num_layers": 0, "activation": "tanh", "slot_order": "similarity"}, id="no layers"),
         pytest.param("nfc-gcn", {"resample": "epoch", "patience": 2, "bandwidth": 3}, id="resampled"),
+        pytest.param("gcn", {"feature_scale": "row-sum"}, id="divided by sums"),
     ],
 )
 def test_a_loaded_model_is_the_saved_one(system, settings, sparse_graph, tmp_path):

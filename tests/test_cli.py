@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 import nfcgcn
 from nfcgcn import cli, datasets
 from nfcgcn.graph import Graph
+from nfcgcn.systems import SYSTEMS
 
 QUICK = ("--set", "epochs=3")
 
@@ -102,7 +105,7 @@ def test_train_takes_dataset_options_and_a_first_seed(run):
 BAD_INPUT = {
     "coda": "unknown dataset 'coda'; did you mean 'cora'?",
     "--model nfcgcn": "unknown model 'nfcgcn'; did you mean 'nfc-gcn' or 'nfc-gcn-2d' or 'gcn'?",
-    "--preset papr": "unknown preset 'papr'; did you mean 'paper'?",
+    "--preset papr": "unknown preset 'papr'; did you mean 'paper' or 'nfc-paper'?",
     "--preset paper": "preset 'paper' of model 'nfc-gcn' has no settings for 'digits'; "
     "it covers cora, citeseer, pubmed",
     "--split fastgcn": "split 'fastgcn' is defined for cora, citeseer and pubmed only, not for 'digits'; "
@@ -217,6 +220,21 @@ def test_datasets_lists_sizes_sources_and_what_is_at_hand(run, monkeypatch, tmp_
     assert rows["digits"] == ["1,797", "9,929", "64", "10", "bundled"]
     assert "cora: machine-learning papers" in out
     assert "github.com/kimiyoung/planetoid" in out
+
+
+def test_models_lists_every_system(run):
+    code, out, _ = run("models")
+    assert code == 0
+    blocks = dict(block.split("  ", 1) for block in re.split(r"\n(?=\S)", out.rstrip()))
+    assert list(blocks) == list(SYSTEMS)
+    for name, system in SYSTEMS.items():
+        summary, paper, parameters, _ = (line.strip() for line in blocks[name].splitlines())
+        assert (summary, paper) == (system.summary, system.paper)
+        values = asdict(nfcgcn.make_config(name).model)
+        assert dict(p.split("=") for p in parameters.split()) == {key: str(value) for key, value in values.items()}
+    assert (
+        "presets default (digits), nfc-paper (cora, citeseer, pubmed), paper (cora, citeseer, pubmed)" in blocks["gcn"]
+    )
 
 
 def test_settings_lists_every_setting(run):

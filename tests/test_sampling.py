@@ -14,7 +14,7 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph
 from nfcgcn.layers import NodeFeatureConv
 from nfcgcn.randomness import generator
-from nfcgcn.sampling import draw_neighbours, order_by_similarity, sample_neighbours
+from nfcgcn.sampling import draw_lists, draw_neighbours, order_by_similarity, sample_neighbours
 
 graphs = st.integers(1, 12).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60))
@@ -37,6 +37,31 @@ def test_rows_hold_the_node_then_distinct_neighbours_then_copies(case, bandwidth
         assert len(set(drawn)) == count
         assert set(drawn) <= around
         assert row[count + 1 :] == [node] * (bandwidth - 1 - count)
+
+
+@given(graphs, st.integers(1, 7), st.integers(0, 99))
+def test_lists_hold_distinct_neighbours_and_no_more_than_asked_for(case, size, seed):
+    n, pairs = case
+    graph = Graph.from_edges(np.array(pairs, np.int64).reshape(-1, 2).T, np.zeros((n, 1)))
+    rng = np.random.default_rng(seed)
+    nodes = rng.integers(n, size=rng.integers(0, 9))
+    starts, columns = graph.adjacency.indptr.astype(np.int64), graph.adjacency.indices.astype(np.int64)
+    drawn_starts, drawn = draw_lists(starts, columns, nodes, size=size, rng=rng)
+    assert (len(drawn_starts), drawn_starts[0], drawn_starts[-1]) == (len(nodes) + 1, 0, len(drawn))
+    for row, node in enumerate(nodes):
+        around = columns[starts[node] : starts[node + 1]].tolist()
+        mine = drawn[drawn_starts[row] : drawn_starts[row + 1]].tolist()
+        assert len(set(mine)) == len(mine) == min(size, len(around))
+        assert set(mine) <= set(around)
+
+
+def test_lists_are_drawn_uniformly():
+    starts, columns = np.array([0, 0, 5]), np.array([9, 8, 7, 6, 5])
+    drawn = draw_lists(starts, columns, np.ones(40_000, np.int64), size=2, rng=np.random.default_rng(0))[1]
+    pairs = drawn.reshape(-1, 2) - 5
+    counts = np.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25).reshape(5, 5)
+    assert not counts.diagonal().any()
+    assert chisquare(counts[~np.eye(5, dtype=bool)]).pvalue > 0.001
 
 
 @pytest.mark.parametrize(("degree", "drawn"), [(5, 2), (4, 3), (4, 4), (7, 1)], ids=lambda v: str(v))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from nfcgcn import GCN, NFCGCN, fit
+from nfcgcn.baselines import GAT, GAT5, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.errors import ConfigError, GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Split
 from nfcgcn.randomness import torch_randomness
@@ -26,6 +27,15 @@ MODELS = {
     "no graph convolution": lambda seed: NFCGCN(40, 8, 0, 3, seed=seed, **SMALL),
     "anew each epoch": lambda seed: NFCGCN(40, 8, 1, 3, resample="epoch", seed=seed, **SMALL),
     "gcn": lambda seed: GCN(40, 16, 2, 3),
+    "mlp": lambda seed: MLP(40, 16, 2, 3),
+    "gat": lambda seed: GAT(40, 8, 2, 3, heads=4, dropout=0.3, attention_dropout=0.3),
+    "sage-mean": lambda seed: SAGE(40, 16, 2, 3, num_neighbours=4, num_further=2),
+    "jknet concat": lambda seed: JKNet(40, 16, 3, 3),
+    "jknet lstm": lambda seed: JKNet(40, 16, 3, 3, mode="lstm"),
+    "fastgcn": lambda seed: FastGCN(40, 16, 3, samples=100),
+    "lgcn": lambda seed: LGCN(40, 16, 1, 3, dropout=0.2),
+    "gcn-5": lambda seed: GCN5(40, 3, dropout=0.1, seed=seed),
+    "gat-5": lambda seed: GAT5(40, 3, dropout=0.1, seed=seed),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
@@ -158,7 +168,10 @@ def test_test_labels_have_no_influence(make, sparse_graph):
     assert_same_state(run.state, scrambled.state)
 
 
-@every_model
+THREADED = {name: make for name, make in MODELS.items() if name != "jknet lstm"}  # torch's LSTM depends on them
+
+
+@pytest.mark.parametrize("make", THREADED.values(), ids=THREADED)
 def test_same_seed_same_bits_with_any_threads(make, threads, make_graph):
     graph = make_graph(1500, 40, degree=10, sparse=True)
     runs = []
@@ -221,6 +234,63 @@ def test_one_step_of_adam_by_hand(make, decayed, sparse_graph):
         # Adam's first step is the gradient over its own size.
         expected = parameter.detach() - rate * gradient / (gradient.abs() + 1e-8)
         torch.testing.assert_close(run.state[name], expected, rtol=1e-4, atol=1e-6)
+
+
+class Recorder(GCN):
+    """Notes the nodes of every step."""
+
+    def __init__(self):
+        super().__init__(40, 8, 2, 3, dropout=0.0)
+        self.steps = []
+
+    def score_nodes(self, x, edge_index, nodes):
+        assert self.training
+        self.steps.append(nodes.tolist())
+        return super().score_nodes(x, edge_index, nodes)
+
+
+def test_an_epoch_shares_the_training_nodes_out(sparse_graph):
+    split = make_split(sparse_graph, "ratio")
+    orders = []
+    for seed in (0, 0, 1):
+        model = build(lambda _: Recorder())
+        fit(model, sparse_graph, split, TrainingConfig(epochs=2, batch_size=50), seed=seed)
+        assert list(map(len, model.steps)) == [50, 50, 50, len(split.train) - 150] * 2
+        orders.append([[n for step in epoch for n in step] for epoch in (model.steps[:4], model.steps[4:])])
+        assert all(sorted(order) == sorted(split.train) for order in orders[-1])
+        assert orders[-1][0] != orders[-1][1]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_all_nodes_at_once_draw_nothing(sparse_graph):
+    model, drawn = build(lambda _: Recorder()), []
+    config = TrainingConfig(epochs=2)
+    split = make_split(sparse_graph, "ratio")
+    fit(model, sparse_graph, split, config, on_epoch=lambda _: drawn.append(torch.get_rng_state()))
+    assert torch.equal(*drawn)
+    assert model.steps == [split.train.tolist()] * 2
+
+
+def test_steps_in_batches_by_hand(sparse_graph):
+    config = TrainingConfig(epochs=1, learning_rate=0.03, weight_decay=0.0, batch_size=100)
+    model = build(lambda _: Recorder())
+    twin = copy.deepcopy(model)
+    run = fit(model, sparse_graph, make_split(sparse_graph, "ratio"), config)
+    optimizer = torch.optim.Adam(twin.parameters(), lr=0.03)
+    losses, hits = 0.0, 0.0
+    for nodes in model.steps:
+        optimizer.zero_grad()
+        scores, y = twin(sparse_graph.x, sparse_graph.edge_index)[nodes], sparse_graph.y[nodes]
+        loss = F.cross_entropy(scores, y)
+        loss.backward()
+        optimizer.step()
+        losses += loss.item() * len(nodes)
+        hits += (scores.argmax(1) == y).sum().item()
+    count = sum(map(len, model.steps))
+    assert run.best["train_loss"] == pytest.approx(losses / count)
+    assert run.best["train_accuracy"] == pytest.approx(hits / count)
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(run.state[name], parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_divergence_is_said(sparse_graph):
@@ -300,6 +370,7 @@ def test_a_split_is_checked_before_training(four_nodes):
         ({"weight_decay": -0.1}, "`weight_decay` must be at least 0, got -0.1"),
         ({"weight_decay": float("nan")}, "`weight_decay` must be at least 0, got nan"),
         ({"patience": 0}, "`patience` must be at least 1 or none, got 0"),
+        ({"batch_size": 0}, "`batch_size` must be at least 1 or none, got 0"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -309,5 +380,5 @@ def test_bad_settings(options, text):
 
 
 def test_defaults():
-    assert TrainingConfig() == TrainingConfig(200, 0.01, 1e-4, "accuracy", None)
+    assert TrainingConfig() == TrainingConfig(200, 0.01, 1e-4, "accuracy", None, None)
     assert TrainingConfig(monitor="loss", patience=7).stopping == Stopping("loss", 7)

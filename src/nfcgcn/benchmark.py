@@ -22,10 +22,11 @@ from nfcgcn.graph import Graph
 from nfcgcn.kernels import contract
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
 from nfcgcn.layers import GraphConv, normalised_adjacency
+from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import generator, torch_randomness
 from nfcgcn.results import environment
 from nfcgcn.sampling import sample_neighbours
-from nfcgcn.systems import Config, make_config
+from nfcgcn.systems import SYSTEMS, Config, make_config
 
 REPEATS = 9
 WARM_UP = 1
@@ -133,20 +134,8 @@ def bench_step(
     for name, (model, features) in models.items():
         jobs[f"{name}_ms"] = _train_step(model, features, graph, nodes)
         jobs[f"{name}_eval_ms"] = _eval_pass(model, features, graph)
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    with torch_randomness(0, "training"):
-        for repeat in range(WARM_UP + REPEATS):
-            say(f"timing {repeat + 1} of {WARM_UP + REPEATS}")
-            for name, job in jobs.items():
-                # Let the last system's threads, which spin for a while after their work, go to sleep; then wake ours.
-                time.sleep(REST)
-                job()
-                start = time.perf_counter()
-                job()
-                if repeat >= WARM_UP:
-                    seconds[name].append(time.perf_counter() - start)
+    result: dict[str, Any] = _interleaved(jobs, say)
     say("memory")
-    result: dict[str, Any] = {name: 1000 * float(np.median(times)) for name, times in seconds.items()}
     for which in ("plain", "ours"):
         result[f"{which}_mib"] = _memory_in_a_process(which, dataset, activation, conv, threads, data_dir)
     return {
@@ -159,6 +148,53 @@ def bench_step(
         "config": config.values,
         **environment(torch.device("cpu")),
     }
+
+
+def bench_models(
+    dataset: str, *, threads: int = 2, data_dir: Path | None = None, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Time one training step (forward, loss, backward) of every system and of PyG's ``GCN``, interleaved.
+
+    Each system has the settings of its preset for FastGCN's split, or of its own paper, and steps over all training
+    nodes or one batch of them as those say. PyG's ``GCN`` has the sizes of ours, on dense and on sparse features, but
+    drops nothing from its input.
+    """
+    graph = load(dataset, data_dir=data_dir)
+    configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in SYSTEMS}
+    torch.set_num_threads(threads)
+    nodes = torch.from_numpy(configs["gcn"].split.make(graph, 0).train)
+    jobs = {
+        name: _train_step(config.build(graph, 0), graph.x, graph, nodes[: config.training.batch_size])
+        for name, config in configs.items()
+    }
+    with torch_randomness(0, "weights"):
+        for form, x in (("dense", graph.x.to_dense()), ("sparse", graph.x)):
+            jobs[f"PyG's GCN, {form} input"] = _train_step(_pyg_gcn(graph, configs["gcn"]), x, graph, nodes)
+    return {
+        "dataset": dataset,
+        "threads": threads,
+        "repeats": REPEATS,
+        "step_ms": _interleaved(jobs, say),
+        "config": {name: config.values for name, config in configs.items()},
+        **environment(torch.device("cpu")),
+    }
+
+
+def _interleaved(jobs: dict[str, Callable[[], None]], say: Callable[[str], None]) -> dict[str, float]:
+    """Return the median milliseconds of each job, run in turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    with torch_randomness(0, "training"):
+        for repeat in range(WARM_UP + REPEATS):
+            say(f"timing {repeat + 1} of {WARM_UP + REPEATS}")
+            for name, job in jobs.items():
+                # Let the last system's threads, which spin for a while after their work, go to sleep; then wake ours.
+                time.sleep(REST)
+                job()
+                start = time.perf_counter()
+                job()
+                if repeat >= WARM_UP:
+                    seconds[name].append(time.perf_counter() - start)
+    return {name: 1000 * float(np.median(times)) for name, times in seconds.items()}
 
 
 @cache
@@ -179,7 +215,11 @@ def _train_step(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> Cal
     def step() -> None:
         model.train()
         model.zero_grad()
-        F.cross_entropy(model(x, graph.edge_index)[nodes], labels).backward()  # type: ignore[no-untyped-call]
+        if isinstance(model, NodeClassifier):
+            scores = model.score_nodes(x, graph.edge_index, nodes)
+        else:
+            scores = model(x, graph.edge_index)[nodes]
+        F.cross_entropy(scores, labels).backward()  # type: ignore[no-untyped-call]
 
     return step
 

@@ -26,7 +26,7 @@ from nfcgcn.randomness import generator
 from nfcgcn.report import Page, render
 from nfcgcn.results import describe
 from nfcgcn.settings import read_assignments, read_number, settings_of
-from nfcgcn.systems import SYSTEMS, SplitConfig, make_config
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
 from nfcgcn.training import Epoch, TrainingConfig
 
 MOST_PICTURED = 1500
@@ -75,8 +75,8 @@ def _options(
 @app.command()
 def train(
     dataset: Annotated[str, typer.Argument(help="A name from `nfcgcn datasets`.")] = "digits",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(SYSTEMS)}.")] = "nfc-gcn",
-    preset: Annotated[str | None, typer.Option(help="Settings by name, such as `paper`.")] = None,
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
+    preset: Annotated[str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}.")] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class or ratio.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="The first run's seed.")] = 0,
@@ -150,9 +150,24 @@ def list_datasets(
         out.print(f"{d.name}: {d.summary} ({d.source}{options})", highlight=False)
 
 
+@app.command("models")
+def list_models() -> None:
+    """List the models: what each is, where it was published, its parameters with defaults, and its presets."""
+    for name, system in SYSTEMS.items():
+        parameters = {key: s.default for key, s in settings_of(system.config).items()} | dict(system.fixed)
+        presets = [f"{p} ({', '.join(known)})" for p in PRESETS if (known := preset_tables(p, name))]
+        out.print(f"[bold]{name}[/bold]  {system.summary}", highlight=False, soft_wrap=True)
+        for line in (
+            system.paper,
+            " ".join(f"{key}={value}" for key, value in parameters.items()),
+            f"presets {', '.join(presets)}",
+        ):
+            out.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
 @app.command("settings")
 def list_settings(
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(SYSTEMS)}.")] = "nfc-gcn",
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
 ) -> None:
     """List what `nfcgcn train --set KEY=VALUE` takes for a model, with defaults."""
     if model not in SYSTEMS:
@@ -165,7 +180,7 @@ def list_settings(
     out.print(table)
 
 
-bench = typer.Typer(help="Time the kernels.", no_args_is_help=True)
+bench = typer.Typer(help="Time the kernels and the models.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 BENCHED = tuple(
     (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))
@@ -204,6 +219,33 @@ def bench_one(
     if json_file:
         checkpoint.write_text(json_file, checkpoint.to_json(results if dataset == "all" else results[0]))
     _print_bench(results)
+
+
+@bench.command("models")
+def bench_all_models(
+    dataset: Annotated[str, typer.Option(help="cora, citeseer or pubmed.")] = "cora",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every system.")] = 2,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+) -> None:
+    """Time a training step of every model beside PyTorch Geometric's GCN."""
+    from nfcgcn.benchmark import bench_models
+
+    if json_file:
+        checkpoint.check_writable(json_file)
+    with err.status("") as status:
+        result = bench_models(
+            dataset, threads=threads, data_dir=data_dir, say=lambda what: status.update(f"{dataset}: {what}")
+        )
+    if json_file:
+        checkpoint.write_text(json_file, checkpoint.to_json(result))
+    steps = result["step_ms"]
+    fastest = min(ms for name, ms in steps.items() if name not in SYSTEMS)
+    table = _table(f"{dataset}, a training step", ">ms", ">of gcn", ">of PyG's GCN")
+    for name, ms in steps.items():
+        table.add_row(name, f"{ms:.2f}", f"{ms / steps['gcn']:.2f}", f"{ms / fastest:.2f}")
+    out.print(table)
+    out.print(f"{result['hardware']}, torch {result['versions']['torch']}", highlight=False)
 
 
 def _print_bench(results: Sequence[dict[str, Any]]) -> None:

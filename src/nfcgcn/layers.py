@@ -214,9 +214,7 @@ class GraphConv(nn.Module):
         """Return ``A_hat x W``."""
         if isinstance(x, Tensor) and x.layout == torch.sparse_csr:
             x = self._sparse.get(x, Sparse.from_csr)
-        return self.propagate(
-            sparse_product(x, self.weight) if isinstance(x, Sparse) else product(x, self.weight), adjacency
-        )
+        return self.propagate(multiply(x, self.weight), adjacency)
 
     def propagate(self, h: Tensor, adjacency: Tensor | Sparse) -> Tensor:
         """Return ``A_hat h``, where ``h`` is ``x W`` already."""
@@ -237,9 +235,14 @@ class Linear(nn.Linear):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor | Sparse) -> Tensor:
         """Return ``input W + b``."""
-        return product(input, self.weight.mT) + self.bias
+        return multiply(input, self.weight.mT) + self.bias
+
+
+def multiply(x: Tensor | Sparse, matrix: Tensor) -> Tensor:
+    """Return ``x @ matrix`` for dense or sparse ``x``."""
+    return sparse_product(x, matrix) if isinstance(x, Sparse) else product(x, matrix)
 
 
 def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:

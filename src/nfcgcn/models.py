@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
+from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import Backend
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import Sparse
@@ -26,13 +29,19 @@ from nfcgcn.layers import (
 )
 from nfcgcn.sampling import SlotOrder
 
+FeatureScale = Literal["given", "row-sum"]
+
 
 class NodeClassifier(nn.Module, ABC):
     """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
 
+    feature_scale: FeatureScale = "given"
+    """Whether :meth:`read` takes features as given or divides those of each node by their sum."""
+
     def __init__(self) -> None:
         super().__init__()
         self._normalised: Remembered[Sparse] = Remembered()
+        self._features: Remembered[Tensor | Sparse] = Remembered()
 
     @abstractmethod
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -42,16 +51,51 @@ class NodeClassifier(nn.Module, ABC):
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the parameters that L2 regularisation applies to."""
 
+    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        """Return the class scores of `nodes` for one training step; models that sample override it."""
+        scores: Tensor = self(x, edge_index)[nodes]
+        return scores
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for module in self.modules():
-            if isinstance(module, NodeFeatureConv | GraphConv | Linear):
-                module.reset_parameters()
+            reset = getattr(module, "reset_parameters", None)
+            if reset and module is not self:
+                reset()
+
+    def read(self, x: Tensor, dropout: float = 0.0) -> Tensor | Sparse:
+        """Return the features as a first layer multiplies them: scaled, and in training with cells dropped.
+
+        A CSR ``x`` stays sparse, and dropout touches its nonzeros only.
+        """
+        h = self._features.get(x, self._ready, self.feature_scale)
+        if isinstance(h, Tensor):
+            return drop(h, dropout, self.training)
+        if not self.training or dropout == 0:
+            return h
+        return h.with_values(drop(h.matrix.values()[:, None], dropout, True).squeeze(1))
+
+    def _ready(self, x: Tensor) -> Tensor | Sparse:
+        if self.feature_scale == "row-sum":
+            x = divide_by_row_sums(x)
+        return Sparse.from_csr(x) if x.layout == torch.sparse_csr else x
 
     def adjacency(self, x: Tensor, edge_index: Tensor) -> Sparse:
         """Return the normalised adjacency that all layers share, computed once a graph."""
         key = (x.shape[0], next(self.parameters()).dtype)
         return self._normalised.get(edge_index, lambda e: normalised_adjacency(e, *key), *key)
+
+
+def divide_by_row_sums(x: Tensor) -> Tensor:
+    """Divide each row of a dense or CSR matrix by its sum; rows that sum to 0 stay as they are."""
+    if x.layout != torch.sparse_csr:
+        sums = x.sum(1, keepdim=True)
+        return x / torch.where(sums == 0, 1, sums)
+    sums = (x @ torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
+    scale = torch.where(sums == 0, 1, sums)
+    starts = x.crow_indices()
+    values = x.values() / torch.repeat_interleave(scale, starts.diff(), output_size=x.values().numel())
+    return csr_tensor(starts, x.col_indices(), values, x.shape)
 
 
 class NFCGCN(NodeClassifier):

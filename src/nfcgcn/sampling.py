@@ -34,6 +34,22 @@ def draw_neighbours(
     return table
 
 
+def draw_lists(
+    starts: Ints, neighbours: Ints, nodes: Ints, *, size: int, rng: np.random.Generator, backend: Backend = "auto"
+) -> tuple[Ints, Ints]:
+    """Draw at most ``size`` distinct neighbours of each of `nodes`, uniformly and in random order.
+
+    Takes an adjacency in CSR form and returns what was drawn in the same form, a row a node of `nodes`.
+    """
+    degrees = starts[nodes + 1] - starts[nodes]
+    local = np.concatenate([[0], degrees.cumsum()])
+    theirs = neighbours[np.arange(local[-1]) + np.repeat(starts[nodes] - local[:-1], degrees)]
+    most = min(size, int(degrees.max(initial=0)))
+    table = draw(local, theirs, rng.random((most, len(nodes))), backend=backend)[:, 1:]
+    counts = np.minimum(degrees, size)
+    return np.concatenate([[0], counts.cumsum()]), table[np.arange(most) < counts[:, None]]
+
+
 def sample_neighbours(
     graph: Graph, *, bandwidth: int, rng: np.random.Generator, slot_order: SlotOrder = "random"
 ) -> Ints:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
 from typing import Any
 
-from nfcgcn.baselines.gcn import GCN
+from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
+from nfcgcn.baselines.jknet import Mode
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels import Backend
 from nfcgcn.layers import Activation, Conv, Resample
-from nfcgcn.models import NFCGCN, NodeClassifier
+from nfcgcn.models import NFCGCN, FeatureScale, NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.sampling import SlotOrder
 from nfcgcn.settings import build_configs, setting
@@ -47,12 +49,88 @@ class NFCGCNConfig:
 
 
 @dataclass(frozen=True)
-class GCNConfig:
+class BaselineConfig:
+    """What all baselines can be told."""
+
+    feature_scale: FeatureScale = setting("given", "features as they are, or those of a node divided by their sum")
+
+
+@dataclass(frozen=True)
+class MLPConfig(BaselineConfig):
+    """The settings of the perceptron, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of each layer but the last")
+    num_layers: int = setting(2, "linear layers")
+    dropout: float = setting(0.5, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class GCNConfig(BaselineConfig):
     """The settings of GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last")
     num_layers: int = setting(2, "graph convolutions")
     dropout: float = setting(0.5, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class GATConfig(BaselineConfig):
+    """The settings of GAT, named as its arguments."""
+
+    hidden_channels: int = setting(8, "outputs of each head of each layer but the last")
+    num_layers: int = setting(2, "layers of attention")
+    heads: int = setting(8, "heads of each layer but the last, side by side")
+    output_heads: int = setting(1, "heads of the last layer, averaged")
+    dropout: float = setting(0.6, "dropout on every layer's input")
+    attention_dropout: float = setting(0.6, "dropout on the weights of the neighbours")
+
+
+@dataclass(frozen=True)
+class SAGEConfig(BaselineConfig):
+    """The settings of GraphSAGE, named as its arguments."""
+
+    hidden_channels: int = setting(128, "outputs of each layer but the last")
+    num_layers: int = setting(2, "layers")
+    num_neighbours: int = setting(25, "neighbours drawn of a node that is scored, at most")
+    num_further: int = setting(10, "neighbours drawn of a node that was itself drawn, at most")
+    dropout: float = setting(0.5, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class FastGCNConfig(BaselineConfig):
+    """The settings of FastGCN, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of the first graph convolution")
+    samples: int = setting(400, "nodes drawn a step")
+
+
+@dataclass(frozen=True)
+class JKNetConfig(BaselineConfig):
+    """The settings of JK-Net, named as its arguments."""
+
+    hidden_channels: int = setting(32, "outputs of each graph convolution")
+    num_layers: int = setting(4, "graph convolutions")
+    mode: Mode = setting("concat", "how the layers' outputs are joined")
+    dropout: float = setting(0.5, "dropout on every graph convolution's input")
+
+
+@dataclass(frozen=True)
+class LGCNConfig(BaselineConfig):
+    """The settings of LGCN, named as its arguments."""
+
+    hidden_channels: int = setting(32, "outputs of the first graph convolution")
+    num_layers: int = setting(1, "learnable graph convolutions")
+    filters: int = setting(8, "outputs of each learnable graph convolution")
+    k: int = setting(8, "values a feature that it takes from the neighbours")
+    dropout: float = setting(0.84, "dropout on every layer's input")
+
+
+@dataclass(frozen=True)
+class SampledConfig(BaselineConfig):
+    """The settings of GCN-5 and GAT-5, named as their arguments."""
+
+    bandwidth: int = setting(6, "slots of a node, the node itself included")
+    dropout: float = setting(0.5, "dropout on the features")
 
 
 @dataclass(frozen=True)
@@ -86,16 +164,55 @@ class System:
     model: Callable[..., NodeClassifier]
     config: type
     summary: str
-    fixed: Mapping[str, Any]
+    paper: str
+    """Where it was published: authors, title, place and year."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that make it this system and no other."""
-    presets_of: str
-    """Whose presets it uses."""
+    presets_of: str | None = None
+    """Whose presets it uses, where not its own."""
 
 
+NFC_PAPER = 'Zhang, Song, Aletras and Lu, "Graph Node-Feature Convolution for Representation Learning", 2018'
+GCN_PAPER = 'Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017'
 SYSTEMS = {
-    "nfc-gcn": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 1D convolution", {"conv": "1d"}, "nfc-gcn"),
-    "nfc-gcn-2d": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 2D convolution", {"conv": "2d"}, "nfc-gcn"),
-    "gcn": System(GCN, GCNConfig, "GCN (Kipf and Welling, 2017)", {}, "gcn"),
+    "nfc-gcn": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 1D convolution", NFC_PAPER, {"conv": "1d"}),
+    "nfc-gcn-2d": System(NFCGCN, NFCGCNConfig, "NFC-GCN with 2D convolution", NFC_PAPER, {"conv": "2d"}, "nfc-gcn"),
+    "mlp": System(MLP, MLPConfig, "Perceptron on each node's own features", GCN_PAPER),
+    "gcn": System(GCN, GCNConfig, "GCN: graph convolutions with degree weights", GCN_PAPER),
+    "gat": System(
+        GAT,
+        GATConfig,
+        "GAT: learned attention over the neighbours",
+        'Velickovic, Cucurull, Casanova, Romero, Lio and Bengio, "Graph Attention Networks", ICLR 2018',
+    ),
+    "sage-mean": System(
+        SAGE,
+        SAGEConfig,
+        "GraphSAGE: the node beside the mean of sampled neighbours",
+        'Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017',
+    ),
+    "fastgcn": System(
+        FastGCN,
+        FastGCNConfig,
+        "FastGCN: GCN trained on nodes sampled by importance",
+        'Chen, Ma and Xiao, "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", '
+        "ICLR 2018",
+    ),
+    "jknet": System(
+        JKNet,
+        JKNetConfig,
+        "JK-Net: graph convolutions, all of their outputs joined",
+        'Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka, "Representation Learning on Graphs with Jumping Knowledge '
+        'Networks", ICML 2018',
+    ),
+    "lgcn": System(
+        LGCN,
+        LGCNConfig,
+        "LGCN: convolutions over the neighbours' largest values",
+        'Gao, Wang and Ji, "Large-Scale Learnable Graph Convolutional Networks", KDD 2018',
+    ),
+    "gcn-5": System(GCN5, SampledConfig, "One layer on degree-weighted sums of five neighbours", NFC_PAPER),
+    "gat-5": System(GAT5, SampledConfig, "One layer on attention-weighted sums of five neighbours", NFC_PAPER),
 }
 
 
@@ -121,9 +238,14 @@ class Config:
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
         """Make the model for any graph with these numbers of features and classes."""
         make = SYSTEMS[self.system].model
-        options = asdict(self.model) | ({"seed": seed} if make is NFCGCN else {})
+        options = asdict(self.model)
+        feature_scale = options.pop("feature_scale", NodeClassifier.feature_scale)
+        if "seed" in inspect.signature(make).parameters:
+            options["seed"] = seed
         with torch_randomness(seed, "weights"):
-            return make(num_features, out_channels=num_classes, **options)
+            model = make(num_features, out_channels=num_classes, **options)
+        model.feature_scale = feature_scale
+        return model
 
 
 def make_config(
@@ -135,30 +257,40 @@ def make_config(
 ) -> Config:
     """Put a config together: a system's defaults, then a preset for the dataset, then single settings.
 
-    Without a ``preset``, ``default`` is used where it knows the dataset, ``paper`` where that does, else bare defaults.
+    Without a ``preset``, the first of ``PRESETS`` that knows the dataset is used, of those made for the split that
+    `settings` name if there are any; where none knows it, bare defaults.
     """
     if system not in SYSTEMS:
         raise ConfigError(unknown("model", system, SYSTEMS))
     chosen = SYSTEMS[system]
-    preset = preset or next((p for p in PRESETS if dataset in _preset(p, chosen)), "default")
-    values = dict(_preset(preset, chosen).get(dataset or "", {}))
+    settings = settings or {}
+    preset = preset or _fitting_preset(system, dataset, settings.get("split"))
+    values = preset_tables(preset, system).get(dataset or "", {})
     if not values and preset != "default":
-        known = ", ".join(_preset(preset, chosen)) or "no dataset"
+        known = ", ".join(preset_tables(preset, system)) or "no dataset"
         raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
-    clash = next((k for k, v in chosen.fixed.items() if (settings or {}).get(k, v) != v), None)
+    clash = next((k for k, v in chosen.fixed.items() if settings.get(k, v) != v), None)
     if clash:
         raise ConfigError(f"`{clash}` is {chosen.fixed[clash]} in model '{system}'; choose another --model instead")
     model, training, split = build_configs(
-        (chosen.config, TrainingConfig, SplitConfig), {**values, **chosen.fixed, **(settings or {})}
+        (chosen.config, TrainingConfig, SplitConfig), {**values, **chosen.fixed, **settings}
     )
     return Config(system, preset, model, training, split)
 
 
-PRESETS = ("default", "paper")
+PRESETS = ("default", "nfc-paper", "paper")
+"""In the order in which they are tried: what was chosen here, what NFC-GCN's paper says, what the model's own says."""
 
 
-def _preset(name: str, system: System) -> dict[str, dict[str, Any]]:
+def _fitting_preset(system: str, dataset: str | None, split: str | None) -> str:
+    knowing = [p for p in PRESETS if dataset in preset_tables(p, system)]
+    made_for_it = [p for p in knowing if preset_tables(p, system)[dataset or ""].get("split") == split]
+    return next(iter(made_for_it or knowing), "default")
+
+
+def preset_tables(name: str, system: str) -> dict[str, dict[str, Any]]:
+    """Return what a preset sets for a system, a table a dataset."""
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     text = (resources.files("nfcgcn") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return dict(tomllib.loads(text).get(system.presets_of, {}))
+    return dict(tomllib.loads(text).get(SYSTEMS[system].presets_of or system, {}))

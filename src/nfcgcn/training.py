@@ -56,9 +56,10 @@ class TrainingConfig:
     # all epochs are run and the best one is kept.
     epochs: int = setting(200, "epochs at most")
     learning_rate: float = setting(0.01, "Adam's step size")
-    weight_decay: float = setting(1e-4, "L2 penalty on the weights of the first graph convolution")
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it")
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never")
+    batch_size: int | None = setting(None, "training nodes a step; none: all at once")
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -69,6 +70,8 @@ class TrainingConfig:
             raise ConfigError(f"`weight_decay` must be at least 0, got {self.weight_decay}")
         if self.patience is not None and self.patience < 1:
             raise ConfigError(f"`patience` must be at least 1 or none, got {self.patience}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1 or none, got {self.batch_size}")
 
     @property
     def stopping(self) -> Stopping:
@@ -101,6 +104,7 @@ def fit(
     """Train `model`, leave it in the state of its best epoch, and tell how it went.
 
     Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
+    With ``config.batch_size`` an epoch takes the training nodes in a new random order, and a step a batch of them.
     ``on_epoch`` is called after each epoch. Ctrl-C ends training early and keeps the best state so far.
     """
     config = config or TrainingConfig()
@@ -108,7 +112,7 @@ def fit(
     model.to(device)
     x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
     train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, split.val))
-    y_train, y_val = y[train], y[val]
+    y_val = y[val]
     decayed = model.decayed_parameters()
     others = [p for p in model.parameters() if all(p is not d for d in decayed)]
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
@@ -122,16 +126,9 @@ def fit(
     try:
         with torch_randomness(seed, "training", device):
             for number in range(1, config.epochs + 1):
-                model.train()
-                optimizer.zero_grad()
-                scores = model(x, edge_index)[train]
-                loss = F.cross_entropy(scores, y_train)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
                 epoch: Epoch = {
                     "epoch": number,
-                    "train_loss": loss.item(),
-                    "train_accuracy": _accuracy(scores, y_train),
+                    **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y),
                     **_validate(model, x, edge_index, val, y_val),
                 }
                 if not math.isfinite(epoch["train_loss"] + epoch["val_loss"]):
@@ -154,6 +151,43 @@ def fit(
     model.load_state_dict(state)
     model.eval()
     return Run(tuple(history), best, state, time.perf_counter() - start, interrupted)
+
+
+class _Training(TypedDict):
+    train_loss: float
+    train_accuracy: float
+
+
+def _batches(nodes: Tensor, batch_size: int | None) -> tuple[Tensor, ...]:
+    """Share `nodes` out in a random order, the last batch taking what is left; all at once, nothing is drawn."""
+    if batch_size is None:
+        return (nodes,)
+    # Drawn on the CPU, so that the order is the same on every device.
+    return torch.split(nodes[torch.randperm(len(nodes)).to(nodes.device)], batch_size)
+
+
+def _train_epoch(
+    model: NodeClassifier,
+    optimizer: torch.optim.Optimizer,
+    x: Tensor,
+    edge_index: Tensor,
+    batches: tuple[Tensor, ...],
+    y: Tensor,
+) -> _Training:
+    """Make a step a batch; the figures are means over all training nodes."""
+    model.train()
+    total = sum(map(len, batches))
+    figures: _Training = {"train_loss": 0.0, "train_accuracy": 0.0}
+    for nodes in batches:
+        optimizer.zero_grad()
+        scores = model.score_nodes(x, edge_index, nodes)
+        loss = F.cross_entropy(scores, y[nodes])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        share = len(nodes) / total
+        figures["train_loss"] += share * loss.item()
+        figures["train_accuracy"] += share * _accuracy(scores, y[nodes])
+    return figures
 
 
 class _Validation(TypedDict):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.masks import dropout
-from nfcgcn.kernels.product.reference import Sparse
-from nfcgcn.layers import GraphConv, Remembered, at_least_one, check_rate
+from nfcgcn.kernels.masks import dropout as drop
+from nfcgcn.layers import GraphConv, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 
 
@@ -31,28 +29,24 @@ class GCN(NodeClassifier):
         self.dropout = dropout
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
-        self._sparse: Remembered[Sparse] = Remembered()
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return ``H(K-1)``: ``[N, channels]``; ``x`` itself for one layer."""
-        h = x
-        for layer in self.layers[:-1]:
-            h = F.relu(layer(self._drop(h), self.adjacency(x, edge_index)))
+        if len(self.layers) == 1:
+            return x
+        adjacency = self.adjacency(x, edge_index)
+        h = F.relu(self.layers[0](self.read(x, self.dropout), adjacency))
+        for layer in self.layers[1:-1]:
+            h = F.relu(layer(drop(h, self.dropout, self.training), adjacency))
         return h
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        scores: Tensor = self.layers[-1](self._drop(self.embed(x, edge_index)), self.adjacency(x, edge_index))
+        h = self.embed(x, edge_index)
+        dropped = self.read(x, self.dropout) if h is x else drop(h, self.dropout, self.training)
+        scores: Tensor = self.layers[-1](dropped, self.adjacency(x, edge_index))
         return scores
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the first layer's weights, the only ones that the authors' code regularises."""
         return list(self.layers[0].parameters())
-
-    def _drop(self, h: Tensor) -> Tensor | Sparse:
-        if h.layout != torch.sparse_csr:
-            return dropout(h, self.dropout, self.training)
-        sparse = self._sparse.get(h, Sparse.from_csr)
-        if not self.training:
-            return sparse
-        return sparse.with_values(dropout(h.values()[:, None], self.dropout, True).squeeze(1))
