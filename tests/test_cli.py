@@ -248,7 +248,8 @@ def test_the_version_is_told(run):
     assert run("--version") == (0, f"{nfcgcn.__version__}\n", "")
 
 
-def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(tmp_path):
+def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(run, tmp_path):
+    run("train", "digits", "--set", "epochs=1", "--out", "first")  # the kernels are compiled now
     command = [sys.executable, "-m", "nfcgcn", "train", "digits", "--set", "epochs=100000", "--out", "here"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -256,7 +257,7 @@ def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(tmp_path):
     )  # fmt: skip
     assert process.stderr is not None
     process.stderr.readline()  # the graph is loaded, training begins
-    time.sleep(3)
+    time.sleep(5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -467,3 +467,13 @@ def test_features_and_tables_that_do_not_fit_are_refused(backend):
     for node in (-1, 2):
         with pytest.raises(GraphError, match=r"^`neighbours` names a node outside 0 to 1$"):
             layer(torch.ones(2, 6), neighbours=torch.tensor([[0, 1], [1, node]]))
+
+
+def test_why_names_the_kernels_that_run_and_the_obstacle():
+    x = torch.zeros(3, 6)
+    assert NodeFeatureConv(6, 2, kernel_size=2, stride=1, bandwidth=2).why(x) == "cpu"
+    assert NodeFeatureConv(6, 2, kernel_size=2, stride=1, bandwidth=2).why(x.requires_grad_()) == (
+        "reference: the features need a gradient"
+    )
+    forced = NodeFeatureConv(6, 2, kernel_size=2, stride=1, bandwidth=2, backend="reference")
+    assert forced.why(x.detach()) == "reference: `backend` says so"

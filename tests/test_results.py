@@ -71,18 +71,23 @@ def test_hardware_counts_threads(threads):
     assert re.fullmatch(r".+, 1 threads", hardware(torch.device("cpu")))
 
 
-def test_commit_outside_a_checkout_comes_from_the_environment(tmp_path, monkeypatch):
+def test_commit_is_what_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("NFCGCN_COMMIT", "abc123")
+    assert commit() == "abc123"
+    monkeypatch.setattr(results, "__file__", str(tmp_path / "a" / "b" / "results.py"))
+    assert commit() == "abc123"
+
+
+def test_commit_outside_a_checkout_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "__file__", str(tmp_path / "a" / "b" / "results.py"))
     monkeypatch.delenv("NFCGCN_COMMIT", raising=False)
     assert commit() is None
-    monkeypatch.setenv("NFCGCN_COMMIT", "abc123")
-    assert commit() == "abc123"
 
 
 def test_commit_in_a_checkout_comes_from_git(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(results, "__file__", str(tmp_path / "a" / "b" / "results.py"))
-    monkeypatch.setenv("NFCGCN_COMMIT", "not this")
+    monkeypatch.delenv("NFCGCN_COMMIT", raising=False)
     asked = []
 
     def run(command, **options):

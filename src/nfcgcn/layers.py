@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels import Backend
-from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected
+from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
@@ -135,6 +135,13 @@ class NodeFeatureConv(nn.Module):
         """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``."""
         table = self._table_for(x, edge_index, neighbours)
         return projected(x, table, self.weight, matrix, backend=self.backend, **self._options())
+
+    def why(self, x: Tensor) -> str:
+        """Say which kernels run on `x` and why: "cpu", or "reference" with what keeps the faster ones from it."""
+        if self.backend == "reference":
+            return "reference: `backend` says so"
+        complaint = refusal(x, self.weight)
+        return f"reference: {complaint}" if complaint else "cpu"
 
     def _options(self) -> dict[str, Any]:
         dropout = self.dropout if self.training else 0.0

@@ -76,7 +76,9 @@ def hardware(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the source tree that is running; elsewhere what ``NFCGCN_COMMIT`` says, or None."""
+    """Return what ``NFCGCN_COMMIT`` says, or the commit of the source tree that is running, or None."""
+    if told := os.environ.get("NFCGCN_COMMIT"):
+        return told
     root = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
@@ -84,7 +86,7 @@ def commit() -> str | None:
             raise FileNotFoundError(root / ".git")
         done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("NFCGCN_COMMIT")
+        return None
     return done.stdout.strip()
 
 

@@ -103,9 +103,10 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Sp
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Return these rows of a CSR matrix as a CSR matrix; torch cannot index one by a list."""
-    starts = matrix.crow_indices()
+    # On a GPU the product of two sparse matrices has 32-bit indices, and starts and columns must be of one kind.
+    starts, columns = matrix.crow_indices().long(), matrix.col_indices().long()
     counts = starts.diff()[rows]
     ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     shift = torch.repeat_interleave(starts[rows] - ends[:-1], counts)
     places = torch.arange(len(shift), device=shift.device) + shift
-    return csr_tensor(ends, matrix.col_indices()[places], matrix.values()[places], (len(rows), matrix.shape[1]))
+    return csr_tensor(ends, columns[places], matrix.values()[places], (len(rows), matrix.shape[1]))
