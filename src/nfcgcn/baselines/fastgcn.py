@@ -25,7 +25,7 @@ class FastGCN(GCN):
     .. math:: (\hat A H W)_v \approx \frac{1}{t} \sum_{j=1}^t \frac{\hat A_{v u_j}}{q(u_j)} h_{u_j} W, \qquad
         q(u) \propto \lVert \hat A_{:,u} \rVert^2
 
-    (the paper's equation 10 and algorithm 2), where :math:`h_u = \mathrm{ReLU}((\hat A X)_u W^{(1)})` needs no
+    (the paper's algorithm 2), where :math:`h_u = \mathrm{ReLU}((\hat A X)_u W^{(1)})` needs no
     sampling, since :math:`\hat A X` is computed once a graph. Called as ``model(x, edge_index)`` it is the whole
     two-layer GCN.
 

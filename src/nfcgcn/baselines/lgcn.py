@@ -34,7 +34,10 @@ class LGCN(NodeClassifier):
     """
 
     # Paper: trains on sub-graphs grown from the training nodes, to save memory; here training sees the whole graph. The
-    # authors' code also drops 0.1 % of the adjacency's entries, which is left out.
+    # authors' code departs from the paper: it drops 0.1 % of the adjacency's entries; it multiplies the neighbours'
+    # values by these entries, counts the node among them, and takes those below 0 as 0 (tried but for the node itself,
+    # validation accuracy over three seeds: Cora 81.5 with, 82.0 without, CiteSeer 72.1 and 71.7); and it stops by and
+    # reports the best accuracy on the test nodes, which no figure here does.
     def __init__(
         self,
         in_channels: int,
@@ -81,7 +84,7 @@ class LearnableGraphConv(nn.Module):
     .. math:: \mathrm{LGCL}(H)_i = \mathrm{Norm}(\mathrm{Conv}_2(\mathrm{Conv}_1(G_i))), \qquad
         G_i = (h_i, g_{i1}, \ldots, g_{ik}) \in \mathbb{R}^{(k+1) \times C}
 
-    (the paper's section 3.1), where :math:`g_{ij}` holds, feature by feature, the j-th largest value among the
+    where :math:`g_{ij}` holds, feature by feature, the j-th largest value among the
     neighbours. Both convolutions are one-dimensional over the k + 1 places, about half of them wide, the features
     being their channels; they leave one place.
     """
@@ -111,7 +114,7 @@ class LearnableGraphConv(nn.Module):
         h = product(drop(h, self.dropout, self.training), _banded(self.second, self.second.shape[2]))
         # Paper: does not speak of normalisation; the authors' code has it, over the nodes at hand in training and
         # evaluation alike, and without it the step size of 0.1 ruins the training (validation accuracy 49 % on Cora).
-        # It makes a bias before it idle. No activation, as in the paper's experiments on these graphs.
+        # It makes a bias before it idle. No activation, as in their code.
         h = h - h.mean(0)
         return h * (h.square().mean(0) + 1e-5).rsqrt() * self.scale + self.shift
 
