@@ -1,7 +1,7 @@
 """Node-feature convolution on the CPU without the map, and without ``h(0)`` unless it is asked for.
 
 Work follows the nonzeros: one at column ``d`` of slot ``j`` touches the ``k / s`` places whose window covers ``d``,
-each a run of ``c`` numbers. With an activation, ``h(0)`` exists for a chunk of nodes at a time; without one the
+each a run of ``c`` numbers. With an activation, ``h(0)`` exists for a tile of nodes at a time; without one the
 convolution and the matrix behind it collapse into one map a slot (:mod:`collapse`). Masks are computed again in the
 backward pass. Sums over nodes are cut into a number of blocks that does not depend on the threads, so neither do their
 bits.

@@ -71,7 +71,7 @@ def gather(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, slots: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``; see `merge` in cpu.py for `merged`."""
+    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``; for `merged` see `_merge` in cpu.py."""
     num_nodes, bandwidth = table.shape
     _, num_features, hidden = slots.shape
     room = bandwidth * _longest(indptr)
