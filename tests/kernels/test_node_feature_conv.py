@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nfcgcn.kernels.node_feature_conv import reference
+from nfcgcn.kernels.node_feature_conv import cpu, reference
 from nfcgcn.kernels.node_feature_conv.reference import convolve, feature_map
 
 
@@ -174,3 +174,20 @@ def test_without_dropout_no_random_number_is_drawn(sparse):
     before = torch.get_rng_state()
     feature_map(FEATURES.to_sparse_csr() if sparse else FEATURES, TABLE)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("activation", ["none", "tanh", "relu"])
+def test_a_gradient_that_is_nowhere_positive_is_seen(activation):
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.rand(9, 12, generator=draw, dtype=torch.float64) > 0.5).double().to_sparse_csr()
+    table = torch.randint(9, (9, 3), generator=draw)
+    options = {"stride": 2, "activation": activation, "dropout": 0.5, "seed": 3}
+    gradients = []
+    for variant in (reference, cpu):
+        torch.manual_seed(0)
+        weight = torch.randn(4, 3, 5, dtype=torch.float64, requires_grad=True)
+        matrix = torch.randn(16, 3, dtype=torch.float64, requires_grad=True)
+        variant.projected(x, table, weight, matrix, **options).neg().sum().backward()
+        gradients.append((weight.grad, matrix.grad))
+    assert all(g.abs().max() > 0 for g in gradients[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
