@@ -327,7 +327,7 @@ def unfold(grad: Any, stride: Any, windows: Any) -> None:
 
 @compiled
 def dense_map(x: Any, table: Any, below: Any, scale: Any, seed: Any, start: Any, out: Any) -> None:
-    """``out[i, j] = dropout(x[table[start + i, j]])``, a hash a cell."""
+    """``out[i, j] = dropout(x[table[start + i, j]])``, every cell drawn for itself, zeros too."""
     num_nodes, bandwidth, num_features = out.shape
     for index in prange(num_nodes):
         for slot in range(bandwidth):
