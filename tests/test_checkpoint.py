@@ -79,8 +79,8 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in run_folder.iterdir())
     config = json.loads((run_folder / "config.json").read_text())
     assert config == {
-        "format": 1, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
-        "feature_names": None, "class_names": None,
+        "format": 2, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
+        "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": {}, "encoding": None,
     }  # fmt: skip
     assert json.loads((run_folder / "result.json").read_text()) == json.loads(json.dumps(result))
     lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
@@ -99,7 +99,7 @@ def edit_config(folder, **changes):
 @pytest.mark.parametrize("found", [2, 0, "1"], ids=["newer", "older", "text"])
 def test_formats_of_other_versions(run_folder, found):
     edit_config(run_folder, format=found)
-    text = f"{run_folder} has format {found}, this version of nfcgcn reads 1; train anew"
+    text = f"{run_folder} has format {found}, this version of nfcgcn reads 2; train anew"
     with pytest.raises(CheckpointError, match=message(text)):
         load_model(run_folder)
 
@@ -391,7 +391,7 @@ def test_the_old_folder_is_only_removed_after_the_new_one_stands(tmp_path, monke
 
 
 def test_missing_weights_and_a_file_for_a_folder(tmp_path):
-    config = {"format": 1, "model": "gcn", "settings": {}, "seed": 0, "num_features": 3, "num_classes": 2}
+    config = {"format": 2, "model": "gcn", "settings": {}, "seed": 0, "num_features": 3, "num_classes": 2}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
     for place, missing in ((tmp_path, "weights.safetensors"), (file, "config.json")):

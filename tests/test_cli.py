@@ -110,7 +110,7 @@ BAD_INPUT = {
     "it covers cora, citeseer, pubmed",
     "--split fastgcn": "split 'fastgcn' is defined for cora, citeseer and pubmed only, not for 'digits'; "
     "use 'per-class' or 'ratio'",
-    "--split ration": "`split` must be fastgcn | planetoid | per-class | ratio, got 'ration'",
+    "--split ration": "`split` must be fastgcn | planetoid | per-class | ratio | given, got 'ration'",
     "--set bandwith=3": "unknown setting 'bandwith'; did you mean 'bandwidth'?",
     "--set bandwidth": "`--set` takes key=value, got 'bandwidth'",
     "--set bandwidth=many": "`bandwidth` must be a whole number, got 'many'",

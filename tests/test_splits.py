@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nfcgcn import splits
 from nfcgcn.datasets import load
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
-from nfcgcn.graph import Graph
+from nfcgcn.graph import Graph, Split
 from nfcgcn.splits import make_split
 
 
@@ -144,7 +144,7 @@ def test_ratios_must_leave_test_nodes(four_nodes):
 def test_unknown_rule(four_nodes):
     with pytest.raises(ConfigError, match=message("unknown split 'perclass'; did you mean 'per-class'?")):
         make_split(four_nodes, "perclass")
-    text = "unknown split 'xyz'; choose from fastgcn, per-class, planetoid, ratio"
+    text = "unknown split 'xyz'; choose from fastgcn, given, per-class, planetoid, ratio"
     with pytest.raises(ConfigError, match=message(text)):
         make_split(four_nodes, "xyz")
 
@@ -162,3 +162,11 @@ def test_too_few_nodes_show_when_the_split_is_checked():
         make_split(one, "ratio").check(one)
     with pytest.warns(NFCWarning, match="^no training node has class '1'; the model can never predict it$"):
         make_split(lonely, "ratio", train_ratio=0.3, val_ratio=0.3).check(lonely)
+
+
+def test_given_is_what_the_graph_came_with(four_nodes):
+    split = Split(np.array([0]), np.array([1]), np.array([2]))
+    assert make_split(replace(four_nodes, given=split), "given") is split
+    text = "'four nodes' came without a split; use 'per-class' or 'ratio', or add a column `split` to its nodes"
+    with pytest.raises(ConfigError, match=message(text)):
+        make_split(four_nodes, "given")

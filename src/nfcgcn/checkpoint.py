@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nfcgcn.graph import Graph
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import make_config
 
-FORMAT = 1
+FORMAT = 2
 """Version of the run folder's layout; a reader refuses versions it does not know."""
 
 
@@ -101,6 +102,9 @@ def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], repeats: Seq
         "num_classes": graph.num_classes,
         "feature_names": graph.feature_names,
         "class_names": graph.class_names,
+        "dataset": result["dataset"],
+        "dataset_options": result["dataset_options"],
+        "encoding": graph.encoding,
     }
     write_text(folder / "config.json", to_json(config))
     write_text(folder / "result.json", to_json(result))
@@ -110,8 +114,30 @@ def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], repeats: Seq
     (folder / "weights.safetensors").chmod(0o644)
 
 
-def load_model(folder: Path | str) -> NodeClassifier:
-    """Rebuild the model that a run folder keeps, in evaluation mode."""
+@dataclass(frozen=True)
+class SavedRun:
+    """What a run folder keeps: the model, and what one must know to give it another graph."""
+
+    folder: Path
+    model: NodeClassifier
+    system: str
+    settings: dict[str, Any]
+    seed: int
+    num_features: int
+    feature_names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None
+    dataset: str
+    dataset_options: dict[str, Any]
+    encoding: dict[str, Any] | None
+    """How the columns of the training graph's tables were read; None where it did not come from tables."""
+
+    def class_name(self, label: int) -> str:
+        """Name a class as the training graph did."""
+        return self.class_names[label] if self.class_names is not None else str(label)
+
+
+def load_run(folder: Path | str) -> SavedRun:
+    """Read a run folder back; its model is in evaluation mode."""
     folder = Path(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -125,12 +151,29 @@ def load_model(folder: Path | str) -> NodeClassifier:
             int(config["num_features"]), int(config["num_classes"]), seed=int(config["seed"])
         )
         model.load_state_dict(state)
+        return SavedRun(
+            folder=folder,
+            model=model.eval(),
+            system=config["model"],
+            settings=dict(config["settings"]),
+            seed=int(config["seed"]),
+            num_features=int(config["num_features"]),
+            feature_names=None if config["feature_names"] is None else tuple(config["feature_names"]),
+            class_names=None if config["class_names"] is None else tuple(config["class_names"]),
+            dataset=config["dataset"],
+            dataset_options=dict(config["dataset_options"]),
+            encoding=config["encoding"],
+        )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(f"{folder} is no run folder: {Path(error.filename).name} is missing") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"{folder} is damaged or foreign: {reason}") from error
-    return model.eval()
+
+
+def load_model(folder: Path | str) -> NodeClassifier:
+    """Rebuild the model that a run folder keeps, in evaluation mode."""
+    return load_run(folder).model
 
 
 @contextmanager

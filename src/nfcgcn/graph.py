@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +43,10 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     test_nodes: Ints | None = None
     """The publisher's own test nodes, where the dataset has such; they follow all other labelled nodes."""
+    given: Split | None = None
+    """The split that the graph came with, if any: what the rule "given" returns."""
+    encoding: Mapping[str, Any] | None = None
+    """How a user's tables were turned into these features, as plain JSON values, to read later tables alike."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
@@ -79,6 +83,8 @@ class Graph:
         feature_names: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
         test_nodes: Ints | None = None,
+        given: Split | None = None,
+        encoding: Mapping[str, Any] | None = None,
     ) -> Graph:
         """Build a graph from node pairs ``[2, E]`` in any direction; loops and duplicates are dropped.
 
@@ -110,6 +116,8 @@ class Graph:
             feature_names=None if feature_names is None else tuple(feature_names),
             class_names=None if class_names is None else tuple(class_names),
             test_nodes=test_nodes,
+            given=given,
+            encoding=encoding,
         )
 
     @classmethod

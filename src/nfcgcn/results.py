@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,19 @@ from nfcgcn.systems import Config
 
 
 def describe(
-    graph: Graph, config: Config, repeats: Sequence[Repeat], *, device: torch.device, command: str | None = None
+    graph: Graph,
+    config: Config,
+    repeats: Sequence[Repeat],
+    *,
+    device: torch.device,
+    command: str | None = None,
+    dataset_options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the result of repeated runs as plain values, ready for JSON."""
     split = repeats[0].split
     return {
         "dataset": graph.name,
+        "dataset_options": dict(dataset_options or {}),
         "model": config.system,
         "preset": config.preset,
         "split": split.name,

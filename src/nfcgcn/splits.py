@@ -13,7 +13,7 @@ from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 
-Rule = Literal["fastgcn", "planetoid", "per-class", "ratio"]
+Rule = Literal["fastgcn", "planetoid", "per-class", "ratio", "given"]
 NUM_VAL = 500
 
 
@@ -71,6 +71,15 @@ def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, v
     return Split(order[train], order[val & ~train], order[~val], name="ratio")
 
 
+def given(graph: Graph) -> Split:
+    """Return the split that the graph came with."""
+    if graph.given is None:
+        raise ConfigError(
+            f"'{graph.name}' came without a split; use 'per-class' or 'ratio', or add a column `split` to its nodes"
+        )
+    return graph.given
+
+
 def make_split(
     graph: Graph,
     rule: str,
@@ -92,6 +101,8 @@ def make_split(
         return per_class(graph, rng, train_per_class=train_per_class, num_val=num_val, num_test=num_test)
     if rule == "ratio":
         return ratio(graph, rng, train_ratio=train_ratio, val_ratio=val_ratio)
+    if rule == "given":
+        return given(graph)
     raise ConfigError(unknown("split", rule, get_args(Rule)))
 
 

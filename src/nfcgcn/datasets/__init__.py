@@ -12,7 +12,7 @@ from nfcgcn.datasets import citations, digits, planetoid, planetoid_files
 from nfcgcn.errors import DatasetError, unknown
 from nfcgcn.graph import Graph
 
-__all__ = ["DATASETS", "Dataset", "at_hand", "load"]
+__all__ = ["DATASETS", "Dataset", "at_hand", "describe", "load"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def load(name: str, *, data_dir: str | PathLike[str] | None = None, **options: A
     are looked for under ``$NFCGCN_DATA/planetoid``, then in the user's cache, and downloaded into the cache at last.
     ``options`` are those of :func:`nfcgcn.datasets.digits.read` and :func:`nfcgcn.datasets.citations.generate`.
     """
-    dataset = _dataset(name)
+    dataset = describe(name)
     for option in options:
         if option not in dataset.options:
             known = ", ".join(f"`{known}`" for known in dataset.options) or "none"
@@ -90,7 +90,7 @@ def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:
     "missing" means that a folder of the user's lacks some of its files, which :func:`load` refuses. Files are seen, not
     checked.
     """
-    _dataset(name)
+    describe(name)
     if name == "digits":
         return "bundled"
     if name == "citations":
@@ -98,7 +98,8 @@ def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:
     return planetoid_files.whereabouts(name, data_dir)
 
 
-def _dataset(name: str) -> Dataset:
+def describe(name: str) -> Dataset:
+    """Return what is known of the dataset of that name."""
     if name not in DATASETS:
         raise DatasetError(unknown("dataset", name, DATASETS))
     return DATASETS[name]

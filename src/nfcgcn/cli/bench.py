@@ -1,0 +1,116 @@
+"""`nfcgcn bench`: training steps, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nfcgcn import checkpoint
+from nfcgcn.cli.console import app, err, make_table, out
+from nfcgcn.systems import SYSTEMS
+
+bench = typer.Typer(help="Time the kernels and the models.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+BENCHED = tuple(
+    (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))
+)
+
+
+@bench.command("step")
+def bench_one(
+    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed, or all of them in their variants.")] = "cora",
+    activation: Annotated[str, typer.Option(help="none, tanh or relu.")] = "none",
+    conv: Annotated[str, typer.Option(help="1d or 2d.")] = "1d",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every system.")] = 2,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+) -> None:
+    """Time a training step beside plain PyTorch and PyTorch Geometric; the kernels' contract is checked first."""
+    from nfcgcn.benchmark import bench_step
+
+    if json_file:
+        checkpoint.check_writable(json_file)
+    wanted = BENCHED if dataset == "all" else ((dataset, activation, conv),)
+    results = []
+    with err.status("") as status:
+        for d, a, c in wanted:
+            label = f"{d}, {a}, {c}"
+            results.append(
+                bench_step(
+                    d,
+                    activation=a,
+                    conv=c,
+                    threads=threads,
+                    data_dir=data_dir,
+                    say=lambda what, label=label: status.update(f"{label}: {what}"),  # type: ignore[misc]
+                )
+            )
+    if json_file:
+        checkpoint.write_text(json_file, checkpoint.to_json(results if dataset == "all" else results[0]))
+    _print_bench(results)
+
+
+@bench.command("models")
+def bench_all_models(
+    dataset: Annotated[str, typer.Option(help="cora, citeseer or pubmed.")] = "cora",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every system.")] = 2,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+) -> None:
+    """Time a training step of every model beside PyTorch Geometric's GCN."""
+    from nfcgcn.benchmark import bench_models
+
+    if json_file:
+        checkpoint.check_writable(json_file)
+    with err.status("") as status:
+        result = bench_models(
+            dataset, threads=threads, data_dir=data_dir, say=lambda what: status.update(f"{dataset}: {what}")
+        )
+    if json_file:
+        checkpoint.write_text(json_file, checkpoint.to_json(result))
+    steps = result["step_ms"]
+    fastest = min(ms for name, ms in steps.items() if name not in SYSTEMS)
+    table = make_table(f"{dataset}, a training step", ">ms", ">of gcn", ">of PyG's GCN")
+    for name, ms in steps.items():
+        table.add_row(name, f"{ms:.2f}", f"{ms / steps['gcn']:.2f}", f"{ms / fastest:.2f}")
+    out.print(table)
+    out.print(f"{result['hardware']}, torch {result['versions']['torch']}", highlight=False)
+
+
+def _print_bench(results: Sequence[dict[str, Any]]) -> None:
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("ms", no_wrap=True)
+    for column in (
+        "plain",
+        "ours",
+        "eval",
+        "GCN",
+        "GAT",
+        "plain\n/ours",
+        "ours\n/GCN",
+        "ours\n/GAT",
+        "plain\nMiB",
+        "ours\nMiB",
+    ):
+        table.add_column(column, justify="right")
+
+    def short(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+    for r in results:
+        ours = r["ours_ms"]
+        table.add_row(
+            f"{r['dataset']} {r['activation']} {r['conv']}",
+            *(short(r[key]) for key in ("plain_ms", "ours_ms", "ours_eval_ms", "pyg_gcn_ms", "pyg_gat_ms")),
+            short(r["plain_ms"] / ours),
+            f"{ours / r['pyg_gcn_ms']:.2f}",
+            f"{ours / r['pyg_gat_ms']:.2f}",
+            short(r["plain_mib"]),
+            short(r["ours_mib"]),
+        )
+    out.print(table)
+    out.print(f"{results[0]['hardware']}, torch {results[0]['versions']['torch']}", highlight=False)

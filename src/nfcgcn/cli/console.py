@@ -1,0 +1,64 @@
+"""What all commands share: the two consoles, tables, the device, the progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.training import Epoch
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+app = typer.Typer(
+    help="Learning on graphs whose nodes carry features, with NFC-GCN.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of this name; "auto" is the GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device 'cuda' is not available to this PyTorch; use --device cpu")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+@contextmanager
+def training_bar(total: int, epochs: int, first_seed: int) -> Iterator[Callable[[int, Epoch], None] | None]:
+    """Show a bar on stderr, where that is a terminal."""
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("training", total=total)
+
+        def on_epoch(seed: int, epoch: Epoch) -> None:
+            text = f"seed {seed}: loss {epoch['train_loss']:.3f}, validation {epoch['val_accuracy']:.1%}"
+            bar.update(task, completed=(seed - first_seed) * epochs + epoch["epoch"], description=text)
+
+        yield on_epoch
+
+
+def make_table(*columns: str) -> Table:
+    """Return an empty table; a column whose name starts with ">" is set to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table

@@ -1,0 +1,60 @@
+"""`nfcgcn datasets`, `models` and `settings`: what there is to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nfcgcn import datasets
+from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.settings import settings_of
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, preset_tables
+from nfcgcn.training import TrainingConfig
+
+
+@app.command("datasets")
+def list_datasets(
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+) -> None:
+    """List the datasets: sizes, sources, and whether they are at hand."""
+    table = make_table("dataset", ">nodes", ">edges", ">features", ">classes", "at hand")
+    for d in datasets.DATASETS.values():
+        counts = (f"{c:,}" if isinstance(c, int) else c for c in (d.nodes, d.edges, d.features, d.classes))
+        table.add_row(d.name, *counts, datasets.at_hand(d.name, data_dir))
+    out.print(table)
+    for d in datasets.DATASETS.values():
+        options = f"; options {', '.join(d.options)}" if d.options else ""
+        out.print(f"{d.name}: {d.summary} ({d.source}{options})", highlight=False)
+
+
+@app.command("models")
+def list_models() -> None:
+    """List the models: what each is, where it was published, its parameters with defaults, and its presets."""
+    for name, system in SYSTEMS.items():
+        parameters = {key: s.default for key, s in settings_of(system.config).items()} | dict(system.fixed)
+        presets = [f"{p} ({', '.join(known)})" for p in PRESETS if (known := preset_tables(p, name))]
+        out.print(f"[bold]{name}[/bold]  {system.summary}", highlight=False, soft_wrap=True)
+        for line in (
+            system.paper,
+            " ".join(f"{key}={value}" for key, value in parameters.items()),
+            f"presets {', '.join(presets)}",
+        ):
+            out.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command("settings")
+def list_settings(
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
+) -> None:
+    """List what `nfcgcn train --set KEY=VALUE` takes for a model, with defaults."""
+    if model not in SYSTEMS:
+        raise ConfigError(unknown("model", model, SYSTEMS))
+    table = make_table("setting", "meaning", "takes", "default")
+    for config_class in (SYSTEMS[model].config, TrainingConfig, SplitConfig):
+        for s in settings_of(config_class).values():
+            default = SYSTEMS[model].fixed.get(s.name, s.default)
+            table.add_row(s.name, s.meaning, s.type_name, "none" if default is None else f"{default}")
+    out.print(table)
