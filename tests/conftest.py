@@ -9,6 +9,9 @@ from pathlib import Path
 # OpenMP's threads spin while they wait; where others work on the same cores that made the suite ten times slower. It is
 # read when torch is loaded, and changes no number.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Where there is no GPU, Triton's interpreter checks the logic of its kernels; read when they are first imported.
+if not Path("/dev/nvidia0").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy as np
 import pytest
@@ -34,6 +37,8 @@ def _why_no_data() -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     why = _why_no_data()
     for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="there is no CUDA device"))
         if why and item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason=why))
 

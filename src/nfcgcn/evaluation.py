@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -15,7 +14,7 @@ from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import Config
-from nfcgcn.training import Epoch, Run, fit
+from nfcgcn.training import Epoch, Run, fit_together
 
 
 class Summary(TypedDict):
@@ -112,41 +111,15 @@ def repeat(
 
     A run that is interrupted is scored and ends the series.
     """
-    repeats: list[Repeat] = []
-    for seed in seeds:
-        try:
-            with warnings.catch_warnings():
-                if repeats:  # once said is enough: all seeds share the graph
-                    warnings.simplefilter("ignore")
-                repeats.append(_train_once(graph, config, seed, device, on_epoch))
-        except KeyboardInterrupt:
-            if not repeats:
-                raise
-            break
-        if repeats[-1].run.interrupted:
-            break
+    splits = [config.split.make(graph, seed) for seed in seeds]
+    if not all(len(split.test) for split in splits):
+        raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
+    models = [config.build(graph, seed) for seed in seeds]
+    told = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[run], epoch))
+    runs = fit_together(models, graph, splits, config.training, seeds=seeds, device=device, on_epoch=told)
+    repeats = []
+    for seed, split, model, run in zip(seeds, splits, models, runs, strict=False):  # an interrupted series is shorter
+        predictions = predict(model, graph, device=device)
+        score = accuracy(predictions, graph, split.test)
+        repeats.append(Repeat(seed, split, run, model, predictions, score))
     return repeats
-
-
-def _train_once(
-    graph: Graph,
-    config: Config,
-    seed: int,
-    device: torch.device | str,
-    on_epoch: Callable[[int, Epoch], None] | None,
-) -> Repeat:
-    split = config.split.make(graph, seed)
-    if not len(split.test):
-        raise GraphError(f"the split '{split.name}' leaves no labelled node to test on; change its sizes")
-    model = config.build(graph, seed)
-    run = fit(
-        model,
-        graph,
-        split,
-        config.training,
-        seed=seed,
-        device=device,
-        on_epoch=(lambda epoch: on_epoch(seed, epoch)) if on_epoch else None,
-    )
-    predictions = predict(model, graph, device=device)
-    return Repeat(seed, split, run, model, predictions, accuracy(predictions, graph, split.test))

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.errors import ConfigError, GraphError, NFCError, unknown
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels import Backend
-from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal
+from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal, variant_for
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
@@ -70,7 +70,7 @@ class NodeFeatureConv(nn.Module):
         slot_order: drawn neighbours in random order, or by falling cosine similarity to the node.
         resample: draw neighbours once a graph, or anew in every training pass; evaluation always uses the one draw.
         seed: of the neighbour draw.
-        backend: "auto" runs the fast CPU kernels where they can, else the reference; the others force one.
+        backend: "auto" runs the fast kernels of the device where they can, else the reference; the others force one.
 
     Shapes: ``x [N, D]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
     """
@@ -126,30 +126,34 @@ class NodeFeatureConv(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
-        table = self._table_for(x, edge_index, neighbours)
+        table = self.table_for(x, edge_index, neighbours)
         return node_feature_conv(x, table, self.weight, backend=self.backend, **self._options())
 
     def project(
         self, x: Tensor, edge_index: Tensor | None, matrix: Tensor, *, neighbours: Tensor | None = None
     ) -> Tensor:
         """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``."""
-        table = self._table_for(x, edge_index, neighbours)
+        table = self.table_for(x, edge_index, neighbours)
         return projected(x, table, self.weight, matrix, backend=self.backend, **self._options())
 
     def why(self, x: Tensor) -> str:
-        """Say which kernels run on `x` and why: "cpu", or "reference" with what keeps the faster ones from it."""
+        """Say which kernels run on `x`: "cpu", "gpu", or "reference" with what keeps the faster ones from it."""
         if self.backend == "reference":
             return "reference: `backend` says so"
-        complaint = refusal(x, self.weight)
-        return f"reference: {complaint}" if complaint else "cpu"
+        variant = variant_for(x, self.backend)
+        complaint = refusal(variant, x, self.weight)
+        return f"reference: {complaint}" if complaint else variant
 
     def _options(self) -> dict[str, Any]:
         dropout = self.dropout if self.training else 0.0
+        if dropout and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise NFCError("a captured CUDA graph would repeat one dropout mask for ever; train with `nfcgcn.fit`")
         # The masks are hashes of this one number, so torch's generator decides them on every device alike.
         seed = int(torch.randint(2**62, ())) if dropout else 0
         return {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
 
-    def _table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None) -> Tensor:
+    def table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None = None) -> Tensor:
+        """Return the neighbour table of a pass: the given one, checked, or the one drawn from the edges."""
         if x.shape[1] != self.in_channels:
             raise GraphError(f"`x` must have {self.in_channels} features, as the layer was made for, got {x.shape[1]}")
         if neighbours is None:

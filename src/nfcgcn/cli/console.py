@@ -40,7 +40,7 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextmanager
-def training_bar(total: int, epochs: int, first_seed: int) -> Iterator[Callable[[int, Epoch], None] | None]:
+def training_bar(total: int) -> Iterator[Callable[[int, Epoch], None] | None]:
     """Show a bar on stderr, where that is a terminal."""
     if not err.is_terminal:
         yield None
@@ -51,7 +51,7 @@ def training_bar(total: int, epochs: int, first_seed: int) -> Iterator[Callable[
 
         def on_epoch(seed: int, epoch: Epoch) -> None:
             text = f"seed {seed}: loss {epoch['train_loss']:.3f}, validation {epoch['val_accuracy']:.1%}"
-            bar.update(task, completed=(seed - first_seed) * epochs + epoch["epoch"], description=text)
+            bar.update(task, advance=1, description=text)
 
         yield on_epoch
 

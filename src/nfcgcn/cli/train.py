@@ -41,6 +41,9 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn settings`."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="Of products on a GPU: float32, tf32 or bf16; sums are float32.")
+    ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder to write; by default a new one in runs/.")
     ] = None,
@@ -50,8 +53,7 @@ def train(
     """Train a model, score it on the test nodes, and write a folder with weights, metrics and a report."""
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    if split:
-        settings["split"] = split
+    settings |= {key: value for key, value in (("split", split), ("precision", precision)) if value}
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -65,7 +67,7 @@ def train(
         markup=False,
     )
     try:
-        with training_bar(seeds * config.training.epochs, config.training.epochs, first_seed) as on_epoch:
+        with training_bar(seeds * config.training.epochs) as on_epoch:
             repeats = repeat(graph, config, range(first_seed, first_seed + seeds), device=chosen, on_epoch=on_epoch)
     except KeyboardInterrupt:
         err.print("interrupted before the first epoch ended; nothing was written")

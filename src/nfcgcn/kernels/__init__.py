@@ -1,7 +1,7 @@
 """The arithmetic, on tensors and arrays alone: one folder an operation.
 
-``reference.py`` is the specification, in plain PyTorch or NumPy; ``cpu.py`` beside it is the same in Numba, faster. The
-folder's ``__init__`` pairs the two and chooses.
+``reference.py`` is the specification, in plain PyTorch or NumPy; ``cpu.py`` beside it is the same in Numba and
+``gpu.py`` in Triton, faster. The folder's ``__init__`` lists the variants and chooses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Literal
 
 from nfcgcn.errors import ConfigError, NFCWarning
 
-Backend = Literal["auto", "reference", "cpu"]
+Backend = Literal["auto", "reference", "cpu", "gpu"]
+Precision = Literal["float32", "tf32", "bf16"]
+"""What products on a GPU round their factors to; sums are always float32."""
 
 
 @cache
@@ -24,19 +26,27 @@ def numba_refusal() -> str | None:
     return None
 
 
-def choose(backend: Backend, refusal: str | None, *, expected: bool = False) -> str:
-    """Return the variant to run, "cpu" or "reference".
+@cache
+def triton_refusal() -> str | None:
+    """Say why kernels written in Triton cannot run here, or None."""
+    if find_spec("triton") is None:
+        return "Triton is not installed (it comes with PyTorch's CUDA builds)"
+    return None
 
-    `refusal` says why "cpu" cannot run, if so. A forced variant that cannot run is an error; where the choice is free
-    the reference runs instead and, unless that is `expected`, says so once.
+
+def choose(backend: Backend, variant: Literal["cpu", "gpu"], refusal: str | None, *, expected: bool = False) -> str:
+    """Return what to run: `variant` or "reference".
+
+    `refusal` says why the variant cannot run, if so. A forced variant that cannot run is an error; where the choice is
+    free the reference runs instead and, unless that is `expected`, says so once.
     """
     if backend == "reference" or (backend == "auto" and refusal is not None):
         if backend == "auto" and not expected:
-            _say_once(f"the slow reference runs in place of the CPU kernel: {refusal}")
+            _say_once(f"the slow reference runs in place of the {variant.upper()} kernel: {refusal}")
         return "reference"
     if refusal is not None:
-        raise ConfigError(f"backend 'cpu' cannot run: {refusal}; use 'auto' or 'reference'")
-    return "cpu"
+        raise ConfigError(f"backend '{backend}' cannot run: {refusal}; use 'auto' or 'reference'")
+    return variant
 
 
 @cache

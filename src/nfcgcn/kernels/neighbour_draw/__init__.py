@@ -12,7 +12,7 @@ from nfcgcn.kernels.neighbour_draw import reference
 
 def draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64], *, backend: Backend = "auto") -> Ints:
     """Return the table of nodes and drawn neighbours; see :func:`reference.draw`."""
-    if choose(backend, numba_refusal()) == "reference":
+    if choose(backend, "cpu", numba_refusal()) == "reference":
         return reference.draw(starts, neighbours, uniforms)
     from nfcgcn.kernels.neighbour_draw import cpu
 

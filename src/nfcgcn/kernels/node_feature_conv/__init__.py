@@ -5,50 +5,76 @@ variant                 runs
 ======================  ===========================================================================================
 ``reference``           anywhere, any float type, with a gradient for the features too
 ``cpu``                 CPU, float32 and float64, features dense or CSR that need no gradient; needs Numba
+``gpu``                 CUDA, float32, features dense or CSR that need no gradient; needs Triton
 ======================  ===========================================================================================
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from nfcgcn.kernels import Backend, choose, numba_refusal
+from nfcgcn.kernels import Backend, choose, numba_refusal, triton_refusal
 from nfcgcn.kernels.node_feature_conv import reference
 
+WIDEST = 128
+"""Filters and outputs that a GPU's program holds, at most."""
 
-def refusal(x: Tensor, weight: Tensor) -> str | None:
-    """Say why the CPU kernels cannot run on these tensors, or None."""
-    if x.device.type != "cpu" or weight.device.type != "cpu":
-        return f"the tensors are on {x.device.type if x.device.type != 'cpu' else weight.device.type}"
-    if x.dtype != weight.dtype or x.dtype not in (torch.float32, torch.float64):
-        return f"features are {x.dtype} and filters {weight.dtype}, not both float32 or both float64"
+
+def variant_for(x: Tensor, backend: Backend) -> Literal["cpu", "gpu"]:
+    """Name the fast variant that is meant for these features."""
+    if backend in ("cpu", "gpu"):
+        return backend
+    return "gpu" if x.is_cuda else "cpu"
+
+
+def refusal(variant: Literal["cpu", "gpu"], x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> str | None:
+    """Say why a variant cannot run on these tensors, or None."""
+    wanted = "cpu" if variant == "cpu" else "cuda"
+    for t in (x, weight):
+        if t.device.type != wanted:
+            return f"the tensors are on {t.device.type}"
     if x.layout not in (torch.strided, torch.sparse_csr):
         return f"features have layout {x.layout}, neither dense nor CSR"
     if x.requires_grad:
         return "the features need a gradient"
-    return numba_refusal()
+    if variant == "cpu":
+        if x.dtype != weight.dtype or x.dtype not in (torch.float32, torch.float64):
+            return f"features are {x.dtype} and filters {weight.dtype}, not both float32 or both float64"
+        return numba_refusal()
+    if x.dtype != torch.float32 or weight.dtype != torch.float32:
+        return f"features are {x.dtype} and filters {weight.dtype}, not both float32"
+    widest = max(len(weight), 0 if matrix is None else matrix.shape[1])
+    if widest > WIDEST:
+        return f"there are {widest} filters or outputs, more than {WIDEST}"
+    return triton_refusal()
 
 
 def node_feature_conv(x: Tensor, neighbours: Tensor, weight: Tensor, *, backend: Backend, **options: Any) -> Tensor:
     """Return ``h(0)``; see :func:`reference.node_feature_conv`."""
-    return _variant(x, weight, backend).node_feature_conv(x, neighbours, weight, **options)  # type: ignore[no-any-return]
+    return _variant(backend, x, weight).node_feature_conv(x, neighbours, weight, **options)  # type: ignore[no-any-return]
 
 
 def projected(
     x: Tensor, neighbours: Tensor, weight: Tensor, matrix: Tensor, *, backend: Backend, **options: Any
 ) -> Tensor:
     """Return ``h(0) @ matrix``; see :func:`reference.projected`."""
-    return _variant(x, weight, backend).projected(x, neighbours, weight, matrix, **options)  # type: ignore[no-any-return]
+    return _variant(backend, x, weight, matrix).projected(x, neighbours, weight, matrix, **options)  # type: ignore[no-any-return]
 
 
-def _variant(x: Tensor, weight: Tensor, backend: Backend) -> Any:
-    # On a GPU, and inside a stack of layers, the reference is what is meant to run.
-    expected = x.device.type != "cpu" or x.requires_grad
-    if choose(backend, refusal(x, weight), expected=expected) == "reference":
-        return reference
-    from nfcgcn.kernels.node_feature_conv import cpu
+def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> Any:
+    variant = variant_for(x, backend)
+    # Inside a stack of layers the reference is what is meant to run.
+    expected = x.requires_grad or x.device.type not in ("cpu", "cuda")
+    chosen = choose(backend, variant, refusal(variant, x, weight, matrix), expected=expected)
+    if chosen == "gpu":
+        from nfcgcn.kernels.node_feature_conv import gpu
 
-    return cpu
+        return gpu
+    if chosen == "cpu":
+        from nfcgcn.kernels.node_feature_conv import cpu
+
+        return cpu
+    return reference

@@ -1,0 +1,1 @@
+"""Cross-entropy and accuracy of some nodes of each of a stack of runs."""

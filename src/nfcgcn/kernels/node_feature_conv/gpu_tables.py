@@ -1,0 +1,199 @@
+"""What the GPU's programs walk along: a graph's features and neighbour tables, sorted once for products and sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nfcgcn.kernels import Precision
+from nfcgcn.kernels.masks.gpu import rate_of
+from nfcgcn.kernels.node_feature_conv import programs
+from nfcgcn.kernels.product.gpu import MODES
+
+PIECE = 512
+"""Nonzeros of a list that one program adds up."""
+SORTED = 2**20
+"""Nonzeros sorted at a time."""
+
+
+class Pieces(NamedTuple):
+    """Lists cut into pieces that a program adds up each."""
+
+    group: Tensor
+    """``(run, slot, column)`` of each piece's list."""
+    first: Tensor
+    last: Tensor
+    groups: Tensor
+    """The lists' groups, in the order of their pieces."""
+    starts: Tensor
+    """Each list's first piece."""
+
+    @classmethod
+    def cut(cls, groups: Tensor, first: Tensor, last: Tensor) -> Pieces:
+        counts = (last - first + PIECE - 1) // PIECE
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        begin = first[which] + (torch.arange(len(which), device=counts.device) - starts[which]) * PIECE
+        return cls(groups[which], begin, torch.minimum(begin + PIECE, last[which]), groups, starts)
+
+
+class Lists:
+    """For each run, slot and column, the nodes in whose map a nonzero stands there: what sums over nodes follow."""
+
+    def __init__(self, features: Features, table: Tensor) -> None:
+        # One slot of one run is sorted at a time, to spare memory.
+        self.num_columns = features.shape[1]
+        degrees = features.starts.diff()
+        small_place, small_node = _small(int(degrees.max())), _small(table.shape[1])
+        parts, counts = [], []
+        for rows in table.mT.flatten(0, 1).long():
+            count = degrees[rows]
+            node = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), count)
+            place = torch.arange(len(node), device=rows.device) - (count.cumsum(0) - count)[node]
+            entry = features.starts[rows][node] + place
+            column = features.columns[entry]
+            order = torch.argsort(column, stable=True)
+            parts.append((node[order].to(small_node), place[order].to(small_place), features.values[entry[order]]))
+            counts.append(torch.bincount(column, minlength=self.num_columns))
+        self.nodes, self.places, self.values = (torch.cat(kind) for kind in zip(*parts, strict=True))
+        """Of each nonzero: in whose map it stands, where in its row (what its mask is drawn by), and what it is."""
+        self._counts = torch.cat(counts)
+        self._pieces: dict[tuple[int, int], Pieces] = {}
+
+    def pieces(self, first_column: int, last_column: int) -> Pieces:
+        """Return the pieces of the lists of some columns, made once."""
+        wanted = (first_column, last_column)
+        if wanted not in self._pieces:
+            groups = torch.arange(len(self._counts), device=self._counts.device)
+            groups = groups.view(-1, self.num_columns)[:, first_column:last_column].flatten()
+            ends = self._counts.cumsum(0)
+            self._pieces[wanted] = Pieces.cut(groups, (ends - self._counts)[groups], ends[groups])
+        return self._pieces[wanted]
+
+
+def _small(largest: int) -> torch.dtype:
+    return torch.int16 if largest < 2**15 else torch.int32
+
+
+class Maps:
+    """The nonzeros of each node's map, in the order of their columns: what products and convolutions walk along."""
+
+    def __init__(self, features: Features, table: Tensor) -> None:
+        self.num_features, bandwidth = features.shape[1], table.shape[2]
+        self.shape = table.shape[:2]
+        degrees = features.starts.diff()
+        self.column_bits, self.place_bits = self.num_features.bit_length(), int(degrees.max()).bit_length()
+        bits = self.column_bits + self.place_bits + bandwidth.bit_length()
+        rows = table.flatten(0, 1).long()
+        counts = degrees[rows].sum(1)
+        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        """``[S N + 1]``: where each node's begin."""
+        parts = []
+        for some in torch.split(rows, self._nodes_at_a_time):
+            count = degrees[some].flatten()
+            cell_row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
+            place = torch.arange(len(cell_row), device=count.device) - (count.cumsum(0) - count)[cell_row]
+            entry = features.starts[some.flatten()][cell_row] + place
+            column = features.columns[entry]
+            order = torch.argsort(cell_row // bandwidth * self.num_features + column, stable=True)
+            cell = ((cell_row % bandwidth << self.place_bits) + place << self.column_bits) + column
+            parts.append((cell[order].to(torch.int32 if bits < 32 else torch.int64), features.values[entry[order]]))
+        self.cells, self.values = (torch.cat(kind) for kind in zip(*parts, strict=True))
+        """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number; its value."""
+        self._windows: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def _nodes_at_a_time(self) -> int:
+        """How many nodes to sort at a time, to spare memory."""
+        return max(1, SORTED * (len(self.starts) - 1) // max(1, int(self.starts[-1])))
+
+    @property
+    def bits(self) -> dict[str, int]:
+        return {"COLUMN_BITS": self.column_bits, "PLACE_BITS": self.place_bits}
+
+    def windows(self, size: int, stride: int) -> tuple[Tensor, Tensor]:
+        """Return where each node's nonzeros inside each window begin and end, ``[S, N, D']`` both; made once."""
+        if (size, stride) not in self._windows:
+            device = self.cells.device
+            places = torch.arange((self.num_features - size) // stride + 1, device=device) * stride
+            parts = []
+            for begin in range(0, len(self.starts) - 1, self._nodes_at_a_time):
+                starts = self.starts[begin : begin + self._nodes_at_a_time + 1]
+                node = torch.repeat_interleave(torch.arange(len(starts) - 1, device=device), starts.diff())
+                columns = self.cells[int(starts[0]) : int(starts[-1])] & (1 << self.column_bits) - 1
+                key = node * self.num_features + columns
+                first = torch.arange(len(starts) - 1, device=device)[:, None] * self.num_features + places
+                found = (torch.searchsorted(key, edge) for edge in (first, first + size))
+                parts.append([(starts[0] + at).int() for at in found])
+            begins, ends = (torch.cat(kind).view(*self.shape, -1) for kind in zip(*parts, strict=True))
+            self._windows[size, stride] = begins, ends
+        return self._windows[size, stride]
+
+
+class Features:
+    """CSR features as the programs take them."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.shape = x.shape
+        self.starts, self.values = x.crow_indices().long(), x.values().contiguous()
+        self.columns = x.col_indices().int()
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.starts, self.columns, self.values
+
+
+class Tables:
+    """The neighbour tables ``[S, N, n]`` of a stack of runs over one graph's features, dense or CSR."""
+
+    def __init__(self, x: Tensor, neighbours: Tensor) -> None:
+        self.x = x.detach()
+        self.table = neighbours.int().contiguous()
+        self.num_runs, self.num_nodes, self.bandwidth = neighbours.shape
+
+    @cached_property
+    def features(self) -> Features:
+        return Features(self.x)
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.x.layout == torch.sparse_csr
+
+    @cached_property
+    def lists(self) -> Lists:
+        return Lists(self.features, self.table)
+
+    @cached_property
+    def maps(self) -> Maps:
+        return Maps(self.features, self.table)
+
+    def masked(self, seeds: Tensor, dropout: float) -> Tensor:
+        """Return what dropout leaves of the maps' nonzeros."""
+        maps = self.maps
+        if dropout == 0:
+            return maps.values
+        out = torch.empty_like(maps.values)
+        rate, below, scale = rate_of(dropout)
+        programs.mask_values[(self.num_nodes, self.num_runs)](
+            maps.starts, maps.cells, maps.values, seeds, out, self.num_nodes, below, scale, RATE=rate,
+            BANDWIDTH=self.bandwidth, ENTRIES=128, **maps.bits, num_warps=2,
+        )  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a call is told beside its tensors."""
+
+    stride: int
+    activation: str
+    dropout: float
+    precision: Precision = "float32"
+
+    @property
+    def mode(self) -> str:
+        return MODES[self.precision]

@@ -1,0 +1,92 @@
+"""Training: Adam on the training nodes, the best epoch chosen on the validation nodes; test labels are never read."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from nfcgcn.errors import ConfigError
+from nfcgcn.graph import Graph, Split
+from nfcgcn.models import NodeClassifier
+from nfcgcn.training import captured
+from nfcgcn.training.loop import fit_in_steps
+from nfcgcn.training.values import Epoch, Run, Stopping, TrainingConfig
+
+__all__ = ["Epoch", "Run", "Stopping", "TrainingConfig", "fit", "fit_together"]
+
+log = logging.getLogger("nfcgcn")
+
+
+def fit(
+    model: NodeClassifier,
+    graph: Graph,
+    split: Split,
+    config: TrainingConfig | None = None,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Run:
+    """Train `model`, leave it in the state of its best epoch, and tell how it went.
+
+    Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
+    With ``config.batch_size`` an epoch takes the training nodes in a new random order, and a step a batch of them.
+    ``on_epoch`` is called for each epoch. Ctrl-C ends training early and keeps the best state so far.
+
+    On a GPU whole epochs run as CUDA graphs where the model allows it; why not, if not, is logged at debug level.
+    """
+    config, device = config or TrainingConfig(), torch.device(device)
+    if config.precision != "float32" and device.type != "cuda":
+        raise ConfigError(f"`precision` must be float32 on the {device.type.upper()}, got {config.precision}")
+    split.check(graph)
+    if device.type == "cuda":
+        try:
+            told = None if on_epoch is None else (lambda _, epoch: on_epoch(epoch))
+            return captured.fit_as_graph([model], graph, [split], config, seeds=[seed], device=device, on_epoch=told)[0]
+        except captured.Refusal as refusal:
+            log.debug("no CUDA graph: %s", refusal)
+    return fit_in_steps(model, graph, split, config, seed=seed, device=device, on_epoch=on_epoch)
+
+
+def fit_together(
+    models: Sequence[NodeClassifier],
+    graph: Graph,
+    splits: Sequence[Split],
+    config: TrainingConfig | None = None,
+    *,
+    seeds: Sequence[int],
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[int, Epoch], None] | None = None,
+) -> list[Run]:
+    """Train several models, each with a split and a seed of its own, and tell how each went; see :func:`fit`.
+
+    On a GPU, NFC-GCNs of one shape on splits of one size train side by side, a launch for all of them, and each comes
+    out to the bit as it would alone. Otherwise they train one after the other. ``on_epoch`` is called with the number
+    of the model and its epoch. An interruption ends the series.
+    """
+    config, device = config or TrainingConfig(), torch.device(device)
+    if device.type == "cuda" and len(models) > 1:
+        try:
+            splits[0].check(graph)
+            return captured.fit_as_graph(models, graph, splits, config, seeds=seeds, device=device, on_epoch=on_epoch)
+        except captured.Refusal as refusal:
+            log.debug("one run after the other: %s", refusal)
+    runs: list[Run] = []
+    for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
+        told = None if on_epoch is None else partial(on_epoch, number)
+        try:
+            with warnings.catch_warnings():
+                if runs:  # once said is enough: all share the graph
+                    warnings.simplefilter("ignore")
+                runs.append(fit(model, graph, split, config, seed=seed, device=device, on_epoch=told))
+        except KeyboardInterrupt:
+            if not runs:
+                raise
+            break
+        if runs[-1].interrupted:
+            break
+    return runs

@@ -1,0 +1,128 @@
+"""The training loop, one epoch after the other, on any device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfcgcn.graph import Graph, Split
+from nfcgcn.models import NodeClassifier
+from nfcgcn.randomness import torch_randomness
+from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
+
+
+def fit_in_steps(
+    model: NodeClassifier,
+    graph: Graph,
+    split: Split,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    on_epoch: Callable[[Epoch], None] | None,
+) -> Run:
+    """See :func:`nfcgcn.training.fit`."""
+    model.to(device)
+    x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
+    train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, split.val))
+    y_val = y[val]
+    optimizer = torch.optim.Adam(parameter_groups(model, config), lr=config.learning_rate)
+    stopping = config.stopping
+    history: list[Epoch] = []
+    best: Epoch | None = None
+    state: dict[str, Tensor] = {}
+    interrupted = False
+    start = time.perf_counter()
+    try:
+        with torch_randomness(seed, "training", device):
+            for number in range(1, config.epochs + 1):
+                epoch: Epoch = {
+                    "epoch": number,
+                    **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y),
+                    **_validate(model, x, edge_index, val, y_val),
+                }
+                check_finite(epoch, config)
+                history.append(epoch)
+                if best is None or stopping.merit(epoch) > stopping.merit(best):
+                    best, state = epoch, _copy_state(model)
+                if on_epoch:
+                    on_epoch(epoch)
+                if stopping.gives_up(number, best["epoch"]):
+                    break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        interrupted = True
+    assert best is not None  # noqa: S101  (epochs >= 1)
+    model.load_state_dict(state)
+    model.eval()
+    return Run(tuple(history), best, state, time.perf_counter() - start, interrupted)
+
+
+def parameter_groups(model: NodeClassifier, config: TrainingConfig) -> list[dict[str, Any]]:
+    """Return the parameters as an optimizer takes them: those with L2 regularisation, then the others."""
+    decayed = model.decayed_parameters()
+    others = [p for p in model.parameters() if all(p is not d for d in decayed)]
+    return [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
+
+
+class _Training(TypedDict):
+    train_loss: float
+    train_accuracy: float
+
+
+def _batches(nodes: Tensor, batch_size: int | None) -> tuple[Tensor, ...]:
+    """Share `nodes` out in a random order, the last batch taking what is left; all at once, nothing is drawn."""
+    if batch_size is None:
+        return (nodes,)
+    # Drawn on the CPU, so that the order is the same on every device.
+    return torch.split(nodes[torch.randperm(len(nodes)).to(nodes.device)], batch_size)
+
+
+def _train_epoch(
+    model: NodeClassifier,
+    optimizer: torch.optim.Optimizer,
+    x: Tensor,
+    edge_index: Tensor,
+    batches: tuple[Tensor, ...],
+    y: Tensor,
+) -> _Training:
+    """Make a step a batch; the figures are means over all training nodes."""
+    model.train()
+    total = sum(map(len, batches))
+    figures: _Training = {"train_loss": 0.0, "train_accuracy": 0.0}
+    for nodes in batches:
+        optimizer.zero_grad()
+        scores = model.score_nodes(x, edge_index, nodes)
+        loss = F.cross_entropy(scores, y[nodes])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        share = len(nodes) / total
+        figures["train_loss"] += share * loss.item()
+        figures["train_accuracy"] += share * _accuracy(scores, y[nodes])
+    return figures
+
+
+class _Validation(TypedDict):
+    val_loss: float
+    val_accuracy: float
+
+
+@torch.no_grad()
+def _validate(model: NodeClassifier, x: Tensor, edge_index: Tensor, nodes: Tensor, y: Tensor) -> _Validation:
+    model.eval()
+    scores = model(x, edge_index)[nodes]
+    return {"val_loss": F.cross_entropy(scores, y).item(), "val_accuracy": _accuracy(scores, y)}
+
+
+def _accuracy(scores: Tensor, y: Tensor) -> float:
+    return (scores.argmax(1) == y).double().mean().item()
+
+
+def _copy_state(model: NodeClassifier) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}

@@ -1,0 +1,95 @@
+"""What training is told and what it tells: plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from torch import Tensor
+
+from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.kernels import Precision
+from nfcgcn.settings import setting
+
+Monitor = Literal["accuracy", "loss"]
+
+
+class Epoch(TypedDict):
+    """What one epoch came to. Training figures are those of the training pass, with dropout on."""
+
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    val_loss: float
+    val_accuracy: float
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When an epoch is the best so far, and when to give up waiting for a better one."""
+
+    monitor: Monitor = "accuracy"
+    patience: int | None = None
+
+    def merit(self, epoch: Epoch) -> tuple[float, float]:
+        """Rank epochs: the larger, the better; equal accuracies are told apart by the lower loss."""
+        loss, accuracy = -epoch["val_loss"], epoch["val_accuracy"]
+        return (accuracy, loss) if self.monitor == "accuracy" else (loss, accuracy)
+
+    def gives_up(self, epoch: int, best_epoch: int) -> bool:
+        """Say whether `patience` epochs have passed without a better one."""
+        return self.patience is not None and epoch - best_epoch >= self.patience
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained."""
+
+    # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", the waiting time unsaid:
+    # all epochs are run and the best one is kept.
+    epochs: int = setting(200, "epochs at most")
+    learning_rate: float = setting(0.01, "Adam's step size")
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it")
+    monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
+    patience: int | None = setting(None, "stop after this many epochs without a better one; none: never")
+    batch_size: int | None = setting(None, "training nodes a step; none: all at once")
+    precision: Precision = setting("float32", "what products on a GPU round their factors to")
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ConfigError(f"`epochs` must be at least 1, got {self.epochs}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"`learning_rate` must be above 0, got {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"`weight_decay` must be at least 0, got {self.weight_decay}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"`patience` must be at least 1 or none, got {self.patience}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1 or none, got {self.batch_size}")
+
+    @property
+    def stopping(self) -> Stopping:
+        """The stopping rule."""
+        return Stopping(self.monitor, self.patience)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training: every epoch, and the state of the best."""
+
+    history: tuple[Epoch, ...]
+    best: Epoch
+    state: dict[str, Tensor]
+    """A copy of the parameters after the best epoch, on the CPU."""
+    seconds: float
+    interrupted: bool = False
+
+
+def check_finite(epoch: Epoch, config: TrainingConfig) -> None:
+    """Refuse to go on after an epoch whose loss is no number."""
+    if not math.isfinite(epoch["train_loss"] + epoch["val_loss"]):
+        raise NFCError(
+            f"training diverged in epoch {epoch['epoch']}: the loss is not finite; "
+            f"lower `learning_rate`, now {config.learning_rate:g}"
+        )
