@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import Precision
 from nfcgcn.kernels.node_feature_conv import refusal as kernel_refusal
 from nfcgcn.layers import GraphConv, Linear
@@ -40,6 +41,11 @@ def _matrix(layer: nn.Module) -> Tensor:
     return layer.weight if isinstance(layer, GraphConv) else layer.weight.mT
 
 
+def _short(matrix: Tensor) -> Tensor:
+    """Write a CSR matrix with 32-bit indices, where they are the half of what is read."""
+    return csr_tensor(matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), matrix.shape)
+
+
 class Stack(nn.Module):
     """The models' parameters, each stacked along a new first dimension, and their forward pass all at once.
 
@@ -61,7 +67,8 @@ class Stack(nn.Module):
         nfc = first.nfc
         tables = torch.stack([m.eval().nfc.table_for(x, edge_index) for m in models])
         self.tables = Tables(x, tables)
-        self.adjacency = first.adjacency(x, edge_index)
+        matrix, transpose, _ = first.adjacency(x, edge_index)
+        self.adjacency = _short(matrix), _short(transpose)
         self.num_layers = len(first.hidden)
         self.is_linear = isinstance(first.output, Linear)
         self.map_dropout, self.dropout, self.precision = nfc.dropout, first.dropout, precision
@@ -87,10 +94,10 @@ class Stack(nn.Module):
         h: Tensor = projected_stack(self.tables, of["nfc.weight"], first, own, self.options[map_dropout])
         if self.is_linear:
             return h + of["output.bias"][:, None]
-        h = sparse_product(self.adjacency.matrix, self.adjacency.transpose, h)
+        h = sparse_product(*self.adjacency, h)
         for matrix in matrices[1:]:
             h = relu_dropout(h, next(draws) if dropout else seeds, dropout)
-            h = sparse_product(self.adjacency.matrix, self.adjacency.transpose, product(h, matrix, self.precision))
+            h = sparse_product(*self.adjacency, product(h, matrix, self.precision))
         return h
 
     def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:

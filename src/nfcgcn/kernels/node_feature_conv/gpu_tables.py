@@ -16,7 +16,7 @@ from nfcgcn.kernels.product.gpu import MODES
 
 PIECE = 512
 """Nonzeros of a list that one program adds up."""
-SORTED = 2**20
+SORTED = 2**18
 """Nonzeros sorted at a time."""
 
 
@@ -45,22 +45,27 @@ class Lists:
     """For each run, slot and column, the nodes in whose map a nonzero stands there: what sums over nodes follow."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
-        # One slot of one run is sorted at a time, to spare memory.
+        # One slot of one run is sorted at a time and put in its place, to spare memory.
         self.num_columns = features.shape[1]
         degrees = features.starts.diff()
-        small_place, small_node = _small(int(degrees.max())), _small(table.shape[1])
-        parts, counts = [], []
-        for rows in table.mT.flatten(0, 1).long():
-            count = degrees[rows]
-            node = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), count)
-            place = torch.arange(len(node), device=rows.device) - (count.cumsum(0) - count)[node]
-            entry = features.starts[rows][node] + place
+        slots = table.mT.flatten(0, 1).long()
+        per_slot = degrees[slots].sum(1).tolist()
+        device, total = table.device, sum(per_slot)
+        self.nodes = torch.empty(total, dtype=_small(table.shape[1]), device=device)
+        """Of each nonzero in whose map it stands."""
+        self.places = torch.empty(total, dtype=_small(int(degrees.max())), device=device)
+        """Where it stands in its row: what its mask is drawn by."""
+        self.values = features.values.new_empty(total)
+        counts, end = [], 0
+        for rows, length in zip(slots, per_slot, strict=True):
+            start, end = end, end + length
+            node, place, entry = expand(features, rows)
             column = features.columns[entry]
             order = torch.argsort(column, stable=True)
-            parts.append((node[order].to(small_node), place[order].to(small_place), features.values[entry[order]]))
+            self.nodes[start:end] = node[order]
+            self.places[start:end] = place[order]
+            self.values[start:end] = features.values[entry[order]]
             counts.append(torch.bincount(column, minlength=self.num_columns))
-        self.nodes, self.places, self.values = (torch.cat(kind) for kind in zip(*parts, strict=True))
-        """Of each nonzero: in whose map it stands, where in its row (what its mask is drawn by), and what it is."""
         self._counts = torch.cat(counts)
         self._pieces: dict[tuple[int, int], Pieces] = {}
 
@@ -73,6 +78,14 @@ class Lists:
             ends = self._counts.cumsum(0)
             self._pieces[wanted] = Pieces.cut(groups, (ends - self._counts)[groups], ends[groups])
         return self._pieces[wanted]
+
+
+def expand(features: Features, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """List the nonzeros of rows: which row's each is (its number among `rows`), which of its row's, which of all."""
+    counts = features.starts.diff()[rows]
+    number = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
+    place = torch.arange(len(number), device=rows.device) - (counts.cumsum(0) - counts)[number]
+    return number, place, features.starts[rows][number] + place
 
 
 def _small(largest: int) -> torch.dtype:
@@ -92,18 +105,20 @@ class Maps:
         counts = degrees[rows].sum(1)
         self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         """``[S N + 1]``: where each node's begin."""
-        parts = []
-        for some in torch.split(rows, self._nodes_at_a_time):
-            count = degrees[some].flatten()
-            cell_row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
-            place = torch.arange(len(cell_row), device=count.device) - (count.cumsum(0) - count)[cell_row]
-            entry = features.starts[some.flatten()][cell_row] + place
+        self.cells = torch.empty(
+            int(self.starts[-1]), dtype=torch.int32 if bits < 32 else torch.int64, device=table.device
+        )
+        """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number."""
+        self.values = features.values.new_empty(len(self.cells))
+        for begin in range(0, len(rows), self._nodes_at_a_time):
+            some = rows[begin : begin + self._nodes_at_a_time]
+            cell_row, place, entry = expand(features, some.flatten())
             column = features.columns[entry]
             order = torch.argsort(cell_row // bandwidth * self.num_features + column, stable=True)
             cell = ((cell_row % bandwidth << self.place_bits) + place << self.column_bits) + column
-            parts.append((cell[order].to(torch.int32 if bits < 32 else torch.int64), features.values[entry[order]]))
-        self.cells, self.values = (torch.cat(kind) for kind in zip(*parts, strict=True))
-        """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number; its value."""
+            start = int(self.starts[begin])
+            self.cells[start : start + len(order)] = cell[order]
+            self.values[start : start + len(order)] = features.values[entry[order]]
         self._windows: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property

@@ -13,6 +13,9 @@ import triton.language as tl
 from nfcgcn.kernels.masks.gpu import kept, key_of
 from nfcgcn.kernels.product.gpu import dot
 
+UNROLL = tl.constexpr(4)
+"""Steps of a walk that are begun before the first has ended: each waits for memory."""
+
 
 @triton.jit
 def _slot_of(cell, COLUMN_BITS: tl.constexpr, PLACE_BITS: tl.constexpr):
@@ -211,7 +214,7 @@ def _convolved(
     """
     f = tl.arange(0, FILTERS)
     total = tl.zeros([NODES, FILTERS], tl.float32)
-    for walked in range(0, tl.max(last - first, 0)):
+    for walked in tl.range(0, tl.max(last - first, 0), loop_unroll_factor=UNROLL):
         e = first + walked
         value = tl.load(masked + e, mask=e < last, other=0.0)
         cell = tl.load(cells + e, mask=e < last, other=0)
