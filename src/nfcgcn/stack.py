@@ -93,7 +93,7 @@ class Stack(nn.Module):
         own = next(draws) if map_dropout else seeds.new_zeros(len(first))
         h: Tensor = projected_stack(self.tables, of["nfc.weight"], first, own, self.options[map_dropout])
         if self.is_linear:
-            return h + of["output.bias"][:, None]
+            return torch.add(h, of["output.bias"][:, None])
         h = sparse_product(*self.adjacency, h)
         for matrix in matrices[1:]:
             h = relu_dropout(h, next(draws) if dropout else seeds, dropout)

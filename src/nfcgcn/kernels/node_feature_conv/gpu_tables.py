@@ -16,8 +16,8 @@ from nfcgcn.kernels.product.gpu import MODES
 
 PIECE = 512
 """Nonzeros of a list that one program adds up."""
-SORTED = 2**18
-"""Nonzeros sorted at a time."""
+SORTED = 2**15
+"""Nonzeros sorted at a time, at least."""
 
 
 class Pieces(NamedTuple):
@@ -45,28 +45,34 @@ class Lists:
     """For each run, slot and column, the nodes in whose map a nonzero stands there: what sums over nodes follow."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
-        # One slot of one run is sorted at a time and put in its place, to spare memory.
         self.num_columns = features.shape[1]
         degrees = features.starts.diff()
         slots = table.mT.flatten(0, 1).long()
-        per_slot = degrees[slots].sum(1).tolist()
-        device, total = table.device, sum(per_slot)
+        device, total = table.device, int(degrees[slots].sum())
         self.nodes = torch.empty(total, dtype=_small(table.shape[1]), device=device)
         """Of each nonzero in whose map it stands."""
         self.places = torch.empty(total, dtype=_small(int(degrees.max())), device=device)
         """Where it stands in its row: what its mask is drawn by."""
         self.values = features.values.new_empty(total)
-        counts, end = [], 0
-        for rows, length in zip(slots, per_slot, strict=True):
-            start, end = end, end + length
-            node, place, entry = expand(features, rows)
-            column = features.columns[entry]
-            order = torch.argsort(column, stable=True)
-            self.nodes[start:end] = node[order]
-            self.places[start:end] = place[order]
-            self.values[start:end] = features.values[entry[order]]
-            counts.append(torch.bincount(column, minlength=self.num_columns))
-        self._counts = torch.cat(counts)
+        row_of_entry = torch.repeat_interleave(torch.arange(len(degrees), device=device), degrees)
+        all_counts, begin = [], 0
+        for rows in slots:
+            times = torch.bincount(rows, minlength=len(degrees)).double()
+            counts = torch.bincount(features.columns, times[row_of_entry], self.num_columns).long()
+            all_counts.append(counts)
+            # Sorted some nodes at a time, to spare memory: each column's go behind those of the nodes before.
+            free = begin + counts.cumsum(0) - counts
+            begin += int(counts.sum())
+            for first in range(0, len(rows), step := at_a_time(len(rows), int(counts.sum()))):
+                node, place, entry = expand(features, rows[first : first + step])
+                column, order = torch.sort(features.columns[entry], stable=True)
+                rank = torch.arange(len(column), device=device) - torch.searchsorted(column, column)
+                to = free[column] + rank
+                self.nodes[to] = (first + node[order]).to(self.nodes.dtype)
+                self.places[to] = place[order].to(self.places.dtype)
+                self.values[to] = features.values[entry[order]]
+                free += torch.bincount(column, minlength=self.num_columns)
+        self._counts = torch.cat(all_counts)
         self._pieces: dict[tuple[int, int], Pieces] = {}
 
     def pieces(self, first_column: int, last_column: int) -> Pieces:
@@ -86,6 +92,12 @@ def expand(features: Features, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     number = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
     place = torch.arange(len(number), device=rows.device) - (counts.cumsum(0) - counts)[number]
     return number, place, features.starts[rows][number] + place
+
+
+def at_a_time(num_nodes: int, num_entries: int) -> int:
+    """Return how many nodes to sort at a time, so that what that takes is small beside the result."""
+    most = max(SORTED, num_entries // 32)
+    return max(1, most * num_nodes // max(1, num_entries))
 
 
 def _small(largest: int) -> torch.dtype:
@@ -110,8 +122,9 @@ class Maps:
         )
         """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number."""
         self.values = features.values.new_empty(len(self.cells))
-        for begin in range(0, len(rows), self._nodes_at_a_time):
-            some = rows[begin : begin + self._nodes_at_a_time]
+        self._step = at_a_time(len(rows), len(self.cells))
+        for begin in range(0, len(rows), self._step):
+            some = rows[begin : begin + self._step]
             cell_row, place, entry = expand(features, some.flatten())
             column = features.columns[entry]
             order = torch.argsort(cell_row // bandwidth * self.num_features + column, stable=True)
@@ -120,11 +133,6 @@ class Maps:
             self.cells[start : start + len(order)] = cell[order]
             self.values[start : start + len(order)] = features.values[entry[order]]
         self._windows: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-
-    @property
-    def _nodes_at_a_time(self) -> int:
-        """How many nodes to sort at a time, to spare memory."""
-        return max(1, SORTED * (len(self.starts) - 1) // max(1, int(self.starts[-1])))
 
     @property
     def bits(self) -> dict[str, int]:
@@ -136,8 +144,8 @@ class Maps:
             device = self.cells.device
             places = torch.arange((self.num_features - size) // stride + 1, device=device) * stride
             parts = []
-            for begin in range(0, len(self.starts) - 1, self._nodes_at_a_time):
-                starts = self.starts[begin : begin + self._nodes_at_a_time + 1]
+            for begin in range(0, len(self.starts) - 1, self._step):
+                starts = self.starts[begin : begin + self._step + 1]
                 node = torch.repeat_interleave(torch.arange(len(starts) - 1, device=device), starts.diff())
                 columns = self.cells[int(starts[0]) : int(starts[-1])] & (1 << self.column_bits) - 1
                 key = node * self.num_features + columns
