@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,14 @@ def read(path: str | PathLike[str], **options: Any) -> Graph:
     # What an earlier graph's tables taught says nothing of a file that holds features as they are.
     asked = [key for key, value in options.items() if value and key != "encoding"]
     if asked:
-        raise DatasetError(f"{path} holds a whole graph; `{asked[0]}` is for tables of nodes and edges")
+        raise DatasetError(f"--{asked[0]} is for tables of nodes and edges; {path} holds a graph as it is")
     return read_npz(path) if name.endswith(".npz") else read_pyg(path)
 
 
 def is_path(name: str) -> bool:
     """Tell a path from a mere name: it exists, has a suffix, or names a folder on the way."""
     path = Path(name)
-    if path.suffix or len(path.parts) > 1:
+    if path.suffix or "/" in name or os.sep in name:
         return True
     try:
         return path.exists()

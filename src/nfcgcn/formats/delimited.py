@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +30,8 @@ class DelimitedTable:
         self.path = path
         self.name = path.name
         self.delimiter = delimiter
-        with reading(path), parsing(path, "text table"):
-            self.columns = tuple(cell.strip() for cell in next(self._rows(), ()))
+        with reading(path), parsing(path, "text table"), self._rows() as rows:
+            self.columns = tuple(cell.strip() for cell in next(rows, ()))
         if len(self.columns) == 1:
             self._check_delimiter(self.columns[0])
         check_columns(self.name, self.columns)
@@ -38,8 +39,7 @@ class DelimitedTable:
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:  # noqa: ARG002
         """Yield the wanted columns, some rows at a time; every cell is text, whatever is asked for."""
         places = [(name, self.columns.index(name)) for name in wanted]
-        with reading(self.path), parsing(self.path, "text table"):
-            rows = self._rows()
+        with reading(self.path), parsing(self.path, "text table"), self._rows() as rows:
             next(rows)
             done = 0
             while some := list(islice(rows, CHUNK)):
@@ -54,14 +54,15 @@ class DelimitedTable:
                 cells = list(zip(*some, strict=True))
                 yield {name: np.array(cells[place], dtype=object) for name, place in places}
 
-    def _rows(self) -> Iterator[list[str]]:
-        """Yield the cells of every line that is not blank."""
+    @contextmanager
+    def _rows(self) -> Iterator[Iterator[list[str]]]:
+        """Open the file; yield an iterator over the cells of every line that is not blank."""
         with self.path.open("rb") as file:
             packed = self.path.suffix.lower() == ".gz"
             stream: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
             text = io.TextIOWrapper(io.BufferedReader(_Checked(self.path, stream), _BLOCK), "utf-8-sig", newline="")
             try:
-                yield from filter(None, csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True))
+                yield filter(None, csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True))
             except UnicodeDecodeError as error:
                 raise DatasetError(
                     f"{self.path} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8"
