@@ -32,7 +32,18 @@ ORDER = [
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ENTRANCES = {"__init__", "__main__"}
 """They stand above all others and are imported by none."""
-LATE = {"numba", "matplotlib", "pandas", "pydantic", "typer", "triton", "sklearn", "torch_geometric", "pooch", "pyarrow"}
+LATE = {
+    "numba",
+    "matplotlib",
+    "pandas",
+    "pydantic",
+    "typer",
+    "triton",
+    "sklearn",
+    "torch_geometric",
+    "pooch",
+    "pyarrow",
+}
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 

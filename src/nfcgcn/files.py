@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ FREE_BYTES = 64 * 2**20
 def reading(path: Path) -> Iterator[None]:
     """Turn what the system says against reading `path` into one of our errors."""
     try:
-        if path.is_dir():
+        if stat.S_ISDIR(path.stat().st_mode):
             raise DatasetError(f"{path} is a folder, not a file")
         yield
     except FileNotFoundError as error:

@@ -252,9 +252,8 @@ class Split:
                 )
         present = np.unique(graph.labels[graph.labels >= 0])
         if len(present) == 1:
-            raise GraphError(
-                f"every label of '{graph.name}' is '{graph.class_name(int(present[0]))}': there is nothing to tell apart"
-            )
+            only = graph.class_name(int(present[0]))
+            raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
         unseen = np.setdiff1d(present, graph.labels[self.train])
         if len(unseen):
             names = ", ".join(f"'{graph.class_name(int(c))}'" for c in unseen)

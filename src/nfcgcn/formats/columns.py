@@ -110,10 +110,10 @@ class Values:
         """Take in some rows."""
         import pandas as pd
 
+        if cells.dtype == object and list in set(map(type, cells.tolist())):
+            raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with --words or --ignore")
         codes, distinct = pd.factorize(cells)
         texts = distinct.tolist() if cells.dtype == object else [plain_number(value) for value in distinct.tolist()]
-        if not all(isinstance(text, str) for text in texts):
-            raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with --words or --ignore")
         counts = np.bincount(codes[codes >= 0], minlength=len(texts))
         parsed = np.append(to_numbers(texts), np.nan) if cells.dtype == object else np.append(distinct, np.nan)
         empty = np.array([text in MISSING for text in texts], bool)

@@ -82,9 +82,8 @@ def _read_column(values: Any) -> Column:
         raise _damaged(f"column '{column.name}' has scale {column.scale:g}, which must be above 0")
     if isinstance(column, Words) and not column.separator:
         raise _damaged(f"column '{column.name}' has an empty separator")
-    for names in (column.vocabulary,) if isinstance(column, Text | Words) else ():
-        if len(set(names)) != len(names):
-            raise _damaged(f"column '{column.name}' names a word twice")
+    if len(set(column.feature_names)) != len(column.feature_names):
+        raise _damaged(f"column '{column.name}' holds the same word twice")
     return column
 
 

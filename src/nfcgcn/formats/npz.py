@@ -161,7 +161,7 @@ def check_text(where: str, *names: Sequence[str]) -> None:
             "".join(some).encode()
         except UnicodeEncodeError as error:
             raise GraphError(
-                f"a name in {where} is no valid text: {error.object[error.start : error.end]!r}"
+                f"a name in {where} is no valid text: {error.object[error.start : error.end]!r}; rename it"
             ) from error
 
 
