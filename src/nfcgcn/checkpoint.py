@@ -31,8 +31,9 @@ class CheckpointError(NFCError):
 
 def check_free(folder: Path, *, force: bool) -> None:
     """Refuse a folder that holds something already, unless it is an earlier run and `force` is on."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
+    with _plain_errors(folder):
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
     if not force:

@@ -66,7 +66,9 @@ class _Attributes:
         strange = next((key for key in keys if not isinstance(key, str)), None)
         if strange is not None:
             raise GraphError(f"the node attribute {strange!r} has no text as its name; rename it")
-        if rows and not keys:
+        if not rows:
+            raise GraphError("the graph has no nodes")
+        if not keys:
             raise GraphError("the nodes have no attributes to make features of")
         self.columns: tuple[str, ...] = tuple(keys)
 
