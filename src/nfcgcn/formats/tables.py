@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -21,6 +22,7 @@ from nfcgcn.graph import Graph, Ints
 
 SUFFIXES = (*DELIMITERS, *PARQUET)
 Columns = Sequence[str] | str
+_WHOLE = re.compile(r"-?[0-9]+\.0")
 
 
 def read_tables(
@@ -134,14 +136,11 @@ def as_columns(names: Columns) -> tuple[str, ...]:
 
 def _plain_ids(cells: Cells) -> Cells:
     """Return ids as text, None where empty; whole numbers are written alike, "7.0" as "7"."""
-    import pandas as pd
-
-    ids = pd.Series(cells, dtype=object).str.strip()
-    ends = ids.str.endswith(".0", na=False)
-    if ends.any():
-        whole = ends & ids.str.fullmatch(r"-?[0-9]+\.0", na=False)
-        ids = ids.where(~whole, ids.str.slice(stop=-2))
-    return np.asarray(ids.where(ids.notna() & ~ids.isin(MISSING), None), dtype=object)
+    # The same steps by pandas, on objects, took half as long again.
+    ids = ["" if cell is None else cell.strip() for cell in cells.tolist()]
+    if any(name.endswith(".0") for name in ids):
+        ids = [name[:-2] if _WHOLE.fullmatch(name) else name for name in ids]
+    return np.array([None if name in MISSING else name for name in ids], dtype=object)
 
 
 def _checked_ids(table: str, column: str, cells: Cells) -> Cells:
