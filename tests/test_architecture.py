@@ -13,9 +13,10 @@ import nfcgcn
 ROOT = Path(nfcgcn.__file__).parent
 ORDER = [
     {"errors"},
-    {"randomness", "settings"},
+    {"files", "randomness", "settings"},
     {"graph"},
-    {"datasets", "splits", "kernels"},
+    {"formats", "splits", "kernels"},
+    {"datasets"},
     {"sampling"},
     {"layers"},
     {"models"},
@@ -33,7 +34,18 @@ ORDER = [
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ENTRANCES = {"__init__", "__main__"}
 """They stand above all others and are imported by none."""
-LATE = {"numba", "matplotlib", "pandas", "pydantic", "typer", "triton", "sklearn", "torch_geometric", "pooch"}
+LATE = {
+    "numba",
+    "matplotlib",
+    "pandas",
+    "pydantic",
+    "typer",
+    "triton",
+    "sklearn",
+    "torch_geometric",
+    "pooch",
+    "pyarrow",
+}
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 

@@ -11,6 +11,8 @@ from nfcgcn.evaluation import accuracy as accuracy
 from nfcgcn.evaluation import predict as predict
 from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
+from nfcgcn.formats import from_networkx as from_networkx
+from nfcgcn.formats import write_npz as write_npz
 from nfcgcn.graph import Graph as Graph
 from nfcgcn.graph import Split as Split
 from nfcgcn.layers import GraphConv as GraphConv
@@ -26,6 +28,8 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022  (reading order)
     "load",
+    "from_networkx",
+    "write_npz",
     "Graph",
     "Split",
     "make_split",

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from nfcgcn.errors import NFCError
 from nfcgcn.evaluation import Repeat
+from nfcgcn.files import new_file
 from nfcgcn.graph import Graph
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import make_config
@@ -30,8 +31,9 @@ class CheckpointError(NFCError):
 
 def check_free(folder: Path, *, force: bool) -> None:
     """Refuse a folder that holds something already, unless it is an earlier run and `force` is on."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
+    with _plain_errors(folder):
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
     if not force:
@@ -71,19 +73,13 @@ def check_writable(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    with _plain_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}-", delete=False
-        ) as draft:
-            name = Path(draft.name)
-            try:
-                draft.write(text)
-                draft.flush()
-                name.chmod(0o644)
-                name.replace(path)
-            finally:
-                name.unlink(missing_ok=True)
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with _plain_errors(path), new_file(path) as draft:
+        draft.write_bytes(content)
 
 
 def to_json(value: Any) -> str:
@@ -110,8 +106,7 @@ def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], repeats: Seq
     write_text(folder / "result.json", to_json(result))
     lines = [json.dumps({"seed": r.seed, **epoch}) for r in repeats for epoch in r.run.history]
     write_text(folder / "metrics.jsonl", "\n".join(lines) + "\n")
-    save_file(shown.run.state, folder / "weights.safetensors", metadata={"format": "pt"})
-    (folder / "weights.safetensors").chmod(0o644)
+    write_bytes(folder / "weights.safetensors", save(shown.run.state, metadata={"format": "pt"}))
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from nfcgcn import datasets
+from nfcgcn.cli.console import err
+from nfcgcn.errors import ConfigError
+from nfcgcn.formats.tables import stem
 from nfcgcn.graph import Graph
 from nfcgcn.settings import read_number
 
@@ -19,27 +24,79 @@ from nfcgcn.settings import read_number
 class GraphSource:
     """The options that say which graph is meant; each field is an option of every command that takes a graph."""
 
-    graph: Annotated[str | None, typer.Argument(metavar="GRAPH", help="A name from `nfcgcn datasets`.")] = None
+    graph: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GRAPH",
+            help="A name from `nfcgcn datasets`, a file .npz or .pt, or a folder with tables nodes.csv and edges.csv.",
+        ),
+    ] = None
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None
+    nodes: Annotated[Path | None, typer.Option(help="Table of nodes, .csv, .tsv or .parquet, instead of GRAPH.")] = None
+    edges: Annotated[Path | None, typer.Option(help="Table of edges, with --nodes.")] = None
+    id_column: Annotated[str | None, typer.Option("--id", help="Column of node ids; by default id, or the first.")] = (
+        None
+    )
+    label: Annotated[str | None, typer.Option(help="Column of classes; by default label.")] = None
+    text: Annotated[list[str] | None, typer.Option(help="Column to read as text; may be repeated.")] = None
+    words: Annotated[list[str] | None, typer.Option(help="Column to read as lists of words; may be repeated.")] = None
+    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None
+    source_column: Annotated[str | None, typer.Option("--source", help="Column of edges; by default source.")] = None
+    target_column: Annotated[str | None, typer.Option("--target", help="Column of edges; by default target.")] = None
+
+    @property
+    def path(self) -> str | None:
+        """Where the user's own graph lies; None for a dataset."""
+        if self.nodes is not None:
+            if self.graph is not None:
+                raise ConfigError(f"give GRAPH or --nodes, not both; got '{self.graph}' and --nodes {self.nodes}")
+            return str(self.nodes)
+        return self.graph if self.graph is not None and datasets.is_own(self.graph) else None
 
     @property
     def name(self) -> str:
-        """What the graph is called: the dataset's name."""
-        return self.graph or "digits"
+        """What the graph is called: the dataset's name, or the file's, fit to be part of a folder's name."""
+        if self.path is None:
+            return self.graph or "digits"
+        return re.sub(r"[^\w.-]+", "_", stem(Path(self.path).resolve())).strip("._")[:60] or "graph"
 
     @property
     def dataset(self) -> str | None:
         """The built-in dataset that is meant, whose presets apply; None for a user's own graph."""
-        return self.name
+        return self.name if self.path is None else None
 
     def take_options(self, settings: dict[str, str]) -> dict[str, int | float]:
         """Remove the dataset's own options from `settings` and return them, read."""
-        known = datasets.describe(self.name).options
+        known = () if self.path is not None else datasets.describe(self.name).options
         return {key: read_number(key, settings.pop(key)) for key in known if key in settings}
 
-    def load(self, options: Mapping[str, Any] | None = None) -> Graph:
-        """Read the graph."""
+    def load(self, options: Mapping[str, Any] | None = None, *, encoding: Mapping[str, Any] | None = None) -> Graph:
+        """Read the graph; with a run's ``encoding`` the columns of tables as they were read for that run."""
+        columns = self._columns()
+        if self.path is not None:
+            with err.status(f"reading {escape(self.path)}"):
+                return datasets.load(Path(self.path), **columns, encoding=encoding)
+        if columns and self.graph is None:
+            raise ConfigError(
+                f"--{next(iter(columns))} is for tables of nodes and edges; name them with --nodes, --edges"
+            )
+        if columns:
+            raise ConfigError(f"--{next(iter(columns))} is for tables of nodes and edges; '{self.graph}' has none")
         return datasets.load(self.name, data_dir=self.data_dir, **(options or {}))
+
+    def _columns(self) -> dict[str, Any]:
+        """What was said about tables, in the words of `read_tables`."""
+        said = {
+            "edges": self.edges,
+            "id": self.id_column,
+            "label": self.label,
+            "text": self.text,
+            "words": self.words,
+            "ignore": self.ignore,
+            "source": self.source_column,
+            "target": self.target_column,
+        }
+        return {key: value for key, value in said.items() if value}
 
 
 def takes_graph(command: Callable[..., None]) -> Callable[..., None]:

@@ -33,7 +33,7 @@ def train(
     source: GraphSource,
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
     preset: Annotated[str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}.")] = None,
-    split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class or ratio.")] = None,
+    split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="The first run's seed.")] = 0,
     assignments: Annotated[
@@ -61,6 +61,8 @@ def train(
     if json_file:
         checkpoint.check_writable(json_file)
     graph = source.load(options)
+    if graph.given is not None and "split" not in settings:
+        config = make_config(model, dataset=source.dataset, preset=preset, settings={**settings, "split": "given"})
     err.print(
         f"{graph}, {SYSTEMS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,

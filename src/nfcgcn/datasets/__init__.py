@@ -8,11 +8,12 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
+from nfcgcn import formats
 from nfcgcn.datasets import citations, digits, planetoid, planetoid_files
 from nfcgcn.errors import DatasetError, unknown
 from nfcgcn.graph import Graph
 
-__all__ = ["DATASETS", "Dataset", "at_hand", "describe", "load"]
+__all__ = ["DATASETS", "Dataset", "at_hand", "describe", "is_own", "load"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,20 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 """Every dataset by name, in the order to show them."""
 
 
-def load(name: str, *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
-    """Return the graph of that name.
+def load(name: str | PathLike[str], *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
+    """Return the graph of that name, or read a graph of your own from a file or a folder.
 
     ``data_dir`` is the folder of the Planetoid files; only "cora", "citeseer" and "pubmed" need one. Without it they
     are looked for under ``$NFCGCN_DATA/planetoid``, then in the user's cache, and downloaded into the cache at last.
     ``options`` are those of :func:`nfcgcn.datasets.digits.read` and :func:`nfcgcn.datasets.citations.generate`.
+
+    A path may lead to a file .npz or .pt (PyG's ``Data``), to a table of nodes (.csv, .tsv, .parquet; then ``edges`` is
+    the path of the table of edges), or to a folder that holds nodes.csv and edges.csv or alike. For tables ``options``
+    say what the columns mean, as in :func:`nfcgcn.formats.read_tables`. A dataset's name is never taken for a path.
     """
+    if is_own(name):
+        return formats.read(name, **options)
+    name = str(name)
     dataset = describe(name)
     for option in options:
         if option not in dataset.options:
@@ -82,6 +90,11 @@ def load(name: str, *, data_dir: str | PathLike[str] | None = None, **options: A
     if name == "citations":
         return citations.generate(**options)
     return planetoid.read(name, data_dir=data_dir)
+
+
+def is_own(name: str | PathLike[str]) -> bool:
+    """Tell the path of a user's own graph from a dataset's name."""
+    return name not in DATASETS and (not isinstance(name, str) or formats.is_path(name))
 
 
 def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:

@@ -1,0 +1,80 @@
+"""Files: read with plain errors and bounded sizes, written whole or not at all."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nfcgcn.errors import DatasetError, NFCError
+
+MAX_BYTES = 8 * 2**30
+"""What a file may unpack to, at most."""
+MAX_RATIO = 200
+"""How many times its own size a file may unpack to, once that is more than FREE_BYTES. Single arrays of honest files
+reach a thousand (all ones), whole files some twenty."""
+FREE_BYTES = 64 * 2**20
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system says against reading `path` into one of our errors."""
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise DatasetError(f"{path} is a folder, not a file")
+        yield
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} does not exist") from error
+    except OSError as error:
+        reason = " ".join((error.strerror or str(error)).split())[:200]
+        raise DatasetError(f"cannot read {path}: {reason}") from error
+
+
+def is_folder(path: Path) -> bool:
+    """Tell a folder from a file and from what cannot be seen."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+@contextmanager
+def parsing(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises at damaged bytes into one of our errors."""
+    try:
+        yield
+    except (NFCError, OSError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DatasetError(f"{path} is no sound {kind} file: {reason}") from error
+
+
+def check_size(path: Path, unpacked: int) -> None:
+    """Refuse a file that would unpack to more than it honestly can, or than we read."""
+    if unpacked > MAX_BYTES:
+        raise DatasetError(
+            f"{path} would unpack to {unpacked / 2**30:.1f} GiB; at most {MAX_BYTES / 2**30:g} GiB are read from a file"
+        )
+    size = path.stat().st_size
+    if unpacked > FREE_BYTES and unpacked > MAX_RATIO * size:
+        raise DatasetError(
+            f"{path} would unpack to {unpacked / 2**20:.0f} MiB, {unpacked // max(size, 1)} times its size: "
+            f"refused as a decompression bomb (at most {MAX_RATIO} times)"
+        )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a file to write beside `path`; it takes the place of `path` only when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as made:
+        draft = Path(made.name)
+    try:
+        yield draft
+        draft.chmod(0o644)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""What a table is to the rest: named columns whose cells come in chunks of rows, as text, numbers or lists."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from nfcgcn.errors import GraphError
+
+Cells = npt.NDArray[Any]
+"""Some rows of a column: float64 with NaN for an empty cell, or objects: text, a list of texts, None where empty."""
+Chunk = Mapping[str, Cells]
+CHUNK = 20_000
+"""Rows read at a time; bounds the memory that reading takes beyond its result."""
+MISSING = frozenset({"", "nan", "NaN", "<NA>"})
+"""Text that stands for an empty cell anywhere."""
+_SHOWN = 20
+
+
+class Table(Protocol):
+    """A table that can be read, also more than once."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
+        """Yield the wanted columns, some rows at a time; those named in `texts` as text, exactly."""
+        ...
+
+
+def check_columns(table: str, columns: Sequence[str]) -> None:
+    """Refuse a table without columns, or one whose columns cannot be told apart by name."""
+    if not columns:
+        raise GraphError(f"{table} is empty; its first line must name the columns")
+    seen: set[str] = set()
+    for place, name in enumerate(columns, 1):
+        if not name:
+            raise GraphError(
+                f"column {place} of {table} has no name; name it, or leave it out (pandas: to_csv(index=False))"
+            )
+        if name in seen:
+            raise GraphError(f"{table} has two columns called '{name}'; rename one")
+        seen.add(name)
+
+
+def require(table: Table, name: str, why: str = "") -> str:
+    """Return `name` if the table has that column; else say which it has."""
+    if name not in table.columns:
+        more = f" and {len(table.columns) - _SHOWN} more" if len(table.columns) > _SHOWN else ""
+        raise GraphError(f"{table.name} has no column '{name}'{why}; it has {', '.join(table.columns[:_SHOWN])}{more}")
+    return name
+
+
+def as_texts(cells: Cells) -> list[Any]:
+    """Return each cell as text, None where it is empty; lists stay lists."""
+    if cells.dtype != object:
+        return [None if value != value else plain_number(value) for value in cells.tolist()]  # NaN differs from itself
+    return [None if isinstance(cell, str) and cell in MISSING else cell for cell in cells.tolist()]
+
+
+def plain_number(value: float) -> str:
+    """Write a number as text; whole ones without a point."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def dates(column: str, table: str) -> str:
+    """Say what to do with a column of dates."""
+    return (
+        f"column '{column}' of {table} holds dates, which are no features as they are; "
+        "turn them into numbers (a year, days since), or leave the column out with --ignore"
+    )
