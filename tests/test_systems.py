@@ -9,7 +9,7 @@ import torch
 from nfcgcn.errors import ConfigError
 from nfcgcn.models import divide_by_row_sums
 from nfcgcn.settings import settings_of
-from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, config_for, make_config, preset_tables
 from nfcgcn.training import TrainingConfig
 
 
@@ -305,3 +305,19 @@ def test_every_preset_of_the_package_is_offered():
 def test_an_infinite_count_is_refused():
     with pytest.raises(ConfigError, match=r"^`epochs` must be a whole number, got 'inf'$"):
         make_config(settings={"epochs": float("inf")})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_config_for_a_graph_with_few_features(system, four_nodes):
+    config = config_for(four_nodes, system)
+    config.build(four_nodes, 0)
+    if system.startswith("nfc-gcn"):
+        assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
+        told = config_for(four_nodes, system, settings={"kernel_size": 3, "stride": "2"}).values
+        assert (told["kernel_size"], told["stride"]) == (3, 2)
+
+
+def test_a_config_for_a_graph_keeps_presets(dense_graph):
+    assert config_for(dense_graph, dataset="digits") == make_config(dataset="digits")
+    assert config_for(dense_graph, dataset="cora") == make_config(dataset="cora")
+    assert config_for(dense_graph).values["kernel_size"] == 32

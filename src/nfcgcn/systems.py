@@ -278,6 +278,25 @@ def make_config(
     return Config(system, preset, model, training, split)
 
 
+def config_for(
+    graph: Graph,
+    system: str = "nfc-gcn",
+    *,
+    dataset: str | None = None,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """Put a config together for a graph: defaults that its features allow, where neither preset nor settings say."""
+    config = make_config(system, dataset=dataset, preset=preset, settings=settings)
+    said = {**(settings or {}), **preset_tables(config.preset, system).get(dataset or "", {})}
+    fitting = {
+        name: max(1, min(getattr(config.model, name), graph.num_features))
+        for name in ("kernel_size", "stride")
+        if hasattr(config.model, name) and name not in said
+    }
+    return make_config(system, dataset=dataset, preset=preset, settings={**fitting, **(settings or {})})
+
+
 PRESETS = ("default", "nfc-paper", "paper")
 """In the order in which they are tried: what was chosen here, what NFC-GCN's paper says, what the model's own says."""
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import torch_randomness
@@ -91,6 +91,17 @@ class Run:
     interrupted: bool = False
 
 
+def choose_device(name: str) -> torch.device:
+    """Return the device of this name; "auto" is the GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device 'cuda' is not available to this PyTorch; use device 'cpu'")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
 def fit(
     model: NodeClassifier,
     graph: Graph,
@@ -99,19 +110,21 @@ def fit(
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    choose_by: Literal["val", "train"] = "val",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Run:
     """Train `model`, leave it in the state of its best epoch, and tell how it went.
 
     Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
+    ``choose_by="train"`` puts the training nodes in the place of validation nodes, for want of others.
     With ``config.batch_size`` an epoch takes the training nodes in a new random order, and a step a batch of them.
     ``on_epoch`` is called after each epoch. Ctrl-C ends training early and keeps the best state so far.
     """
     config = config or TrainingConfig()
-    split.check(graph)
+    split.check(graph, needed=("train", choose_by))
     model.to(device)
     x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
-    train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, split.val))
+    train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, getattr(split, choose_by)))
     y_val = y[val]
     decayed = model.decayed_parameters()
     others = [p for p in model.parameters() if all(p is not d for d in decayed)]
