@@ -24,6 +24,8 @@ ORDER = [
     {"systems"},
     {"evaluation"},
     {"checkpoint", "results", "estimator"},
+    {"study", "space"},
+    {"tuning"},
     {"figures", "benchmark"},
     {"report"},
     {"cli"},
@@ -31,7 +33,7 @@ ORDER = [
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ENTRANCES = {"__init__", "__main__"}
 """They stand above all others and are imported by none."""
-LATE = {"numba", "matplotlib", "pandas", "pydantic", "typer", "triton", "sklearn", "torch_geometric", "pooch"}
+LATE = {"numba", "matplotlib", "pandas", "pydantic", "typer", "triton", "sklearn", "torch_geometric", "pooch", "optuna"}
 ON_DEMAND = {"NFCClassifier", "NFCEmbedder"}
 """Public names that load scikit-learn, and so only when they are asked for."""
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
