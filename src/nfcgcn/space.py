@@ -51,10 +51,15 @@ def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) ->
 
 def with_params(config: Config, params: Mapping[str, Any]) -> Config:
     """Return `config` with what a trial suggests; its numbers are rounded to be read, and made to fit each other."""
-    values = {k: float(f"{v:.3g}") if isinstance(v, float) and v != config.values[k] else v for k, v in params.items()}
-    for name, most in (("stride", "kernel_size"), ("kernel_width", "bandwidth")):
-        if name in values and values[name] != config.values[name]:
-            values[name] = min(values[name], values.get(most, config.values[most]))
+    now = config.values
+    values = {k: float(f"{v:.3g}") if isinstance(v, float) and v != now[k] else v for k, v in params.items()}
+    everything = {**now, **values}
+    if everything != now and "stride" in values:  # further apart than they are wide, filters would not see all features
+        values["stride"] = min(values["stride"], everything["kernel_size"])
+    if now.get("conv") == "2d" and "kernel_width" in values:
+        values["kernel_width"] = min(values["kernel_width"], everything["bandwidth"])
+    elif now.get("conv") == "2d" and "bandwidth" in values:
+        values["bandwidth"] = max(values["bandwidth"], now["kernel_width"])
 
     def changed(part: Any) -> Any:
         return replace(part, **{f.name: values[f.name] for f in fields(part) if f.name in values})

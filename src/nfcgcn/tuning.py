@@ -155,11 +155,15 @@ def check_preset_path(path: Path) -> None:
     """Refuse to write over a file that is no preset of ours, or one that could not be read as a preset."""
     if path.suffix != ".toml":
         raise TuningError(f"a preset's name must end in .toml, got {path}; choose another with --out")
-    if not path.exists():
+    try:
+        with path.open("rb") as file:
+            ours = file.read(len(SIGNATURE)) == SIGNATURE.encode()
+    except FileNotFoundError:
         return
-    with path.open("rb") as file:
-        if file.read(len(SIGNATURE)) != SIGNATURE.encode():
-            raise TuningError(f"{path} exists and was not written by `nfcgcn tune`; choose another file with --out")
+    except OSError:
+        ours = False
+    if not ours:
+        raise TuningError(f"{path} exists and was not written by `nfcgcn tune`; choose another file with --out")
 
 
 class _OutOfTimeError(Exception):

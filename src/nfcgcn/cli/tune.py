@@ -15,7 +15,7 @@ from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table,
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.settings import read_assignments
 from nfcgcn.study import Trial
-from nfcgcn.systems import PRESETS, config_for
+from nfcgcn.systems import PRESETS, config_for, make_config
 from nfcgcn.training import Epoch
 
 
@@ -54,6 +54,7 @@ def tune(
     options = source.take_options(settings)
     if split:
         settings["split"] = split
+    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # what is wrong is said at once
     chosen = choose_device(device)
     preset_file = out_file or Path(f"{source.name}-{model}.toml")
     study = study_file or preset_file.with_suffix(".study.json")
