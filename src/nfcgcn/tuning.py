@@ -107,22 +107,15 @@ def tune(
     )
     done = read_study(study, search) if study else []
     task, interrupted = _Task(graph, split, seeds, device), False
-    with _quiet_optuna():
-        suggestions = _rebuild(done, space)
-        while len(done) < (trials or math.inf) and (spent := sum(t.seconds for t in done)) < 60 * minutes:
-            asked = _suggest(suggestions, space, config, number=len(done), seed=seeds[0])
-            clock = _Clock(time.perf_counter() - spent, 60 * minutes, done, on_epoch)
-            try:
-                trial = task.attempt(with_params(config, asked.params), asked, clock)
-            except _OutOfTimeError:
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-                break
-            done.append(replace(trial, seconds=clock.seconds - spent))
-            _tell(suggestions, asked, trial)
+    try:
+        for trial in _trials(task, config, space, done, _Budget(60 * minutes, trials or math.inf, on_epoch)):
+            done.append(trial)
             if study:
                 write_study(study, search, done)
+    except KeyboardInterrupt:
+        interrupted = True
+        if study and done:  # it may have come while the file was written
+            write_study(study, search, done)
     if not any(t.state == "complete" for t in done):
         if interrupted:
             raise KeyboardInterrupt
@@ -171,14 +164,22 @@ class _OutOfTimeError(Exception):
 
 
 @dataclass(frozen=True)
+class _Budget:
+    """What a search may take in all."""
+
+    seconds: float
+    trials: float
+    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None
+
+
+@dataclass(frozen=True)
 class _Clock:
     """Watches the time while a trial runs."""
 
     start: float
     """When the search would have begun, had it never been stopped."""
-    budget: float
+    budget: _Budget
     done: Sequence[Trial]
-    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None
 
     @property
     def seconds(self) -> float:
@@ -187,10 +188,27 @@ class _Clock:
 
     def tick(self, epoch: Epoch) -> None:
         """Tell of an epoch, and end the trial when the time is over."""
-        if self.on_epoch:
-            self.on_epoch(self.done, self.seconds, epoch)
-        if self.seconds > self.budget:
+        if self.budget.on_epoch:
+            self.budget.on_epoch(self.done, self.seconds, epoch)
+        if self.seconds > self.budget.seconds:
             raise _OutOfTimeError
+
+
+def _trials(
+    task: _Task, config: Config, space: dict[str, BaseDistribution], done: Sequence[Trial], budget: _Budget
+) -> Iterator[Trial]:
+    """Yield one trial after the other, as long as the budget lasts; `done` grows by what is yielded."""
+    with _quiet_optuna():
+        study = _rebuild(done, space)
+        while len(done) < budget.trials and (spent := sum(t.seconds for t in done)) < budget.seconds:
+            asked = _suggest(study, space, config, number=len(done), seed=task.seeds[0])
+            clock = _Clock(time.perf_counter() - spent, budget, done)
+            try:
+                trial = task.attempt(with_params(config, asked.params), asked, clock)
+            except _OutOfTimeError:
+                return
+            study.tell(asked, trial.accuracy if trial.state == "complete" else None, state=_state(trial))
+            yield replace(trial, seconds=clock.seconds - spent)
 
 
 @dataclass(frozen=True)
@@ -254,10 +272,6 @@ def _rebuild(trials: Sequence[Trial], space: dict[str, BaseDistribution]) -> Stu
         except (TypeError, ValueError) as error:
             raise TuningError(f"the study has a trial that is none: {one_line(error)}; choose another file") from error
     return study
-
-
-def _tell(study: Study, asked: OptunaTrial, trial: Trial) -> None:
-    study.tell(asked, trial.accuracy if trial.state == "complete" else None, state=_state(trial))
 
 
 def _state(trial: Trial) -> Any:
