@@ -320,7 +320,6 @@ def test_a_config_for_a_graph_with_few_features(system, four_nodes):
 def test_a_config_for_a_graph_keeps_presets(dense_graph):
     assert config_for(dense_graph, dataset="digits") == make_config(dataset="digits")
     assert config_for(dense_graph, dataset="cora") == make_config(dataset="cora")
-    assert config_for(dense_graph).values["kernel_size"] == 32
 
 
 def test_a_preset_from_a_file(tmp_path, dense_graph):

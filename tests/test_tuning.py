@@ -1,4 +1,5 @@
 import _thread
+import json
 import os
 import re
 import signal
@@ -20,6 +21,8 @@ from nfcgcn.systems import config_for, make_config
 from nfcgcn.tuning import check_preset_path, tune, write_preset
 
 QUICK = {"epochs": 3, "split": "given"}
+START = {"hidden_channels": 16, "weight_decay": 1e-4, "feature_scale": "given"}
+"""Where the search begins with GCN."""
 NODES = np.arange(300)
 SPLIT = Split(NODES[:60], NODES[60:160], NODES[160:])
 
@@ -30,7 +33,7 @@ def graph(make_graph):
 
 
 def search(graph, model="gcn", settings=QUICK, **options):
-    config = config_for(graph, model, settings=settings)
+    config = config_for(graph, model, settings={**settings, **(START if model == "gcn" else {})})
     return tune(graph, config, **{"trials": 4, "held": settings, **options})
 
 
@@ -44,7 +47,7 @@ def test_the_search_begins_with_the_defaults_and_never_ends_below(graph):
     assert len(tuned.trials) == 12
     first = tuned.trials[0]
     assert {name: tuned.default.values[name] for name in first.params} == first.params
-    assert tuned.default == make_config("gcn", settings=QUICK)
+    assert tuned.default == config_for(graph, "gcn", settings={**QUICK, **START})
     assert tuned.best.accuracy == max(t.accuracy for t in tuned.trials if t.state == "complete") > first.accuracy
     assert tuned.config.values["epochs"] == 3  # held
     assert tuned.seconds == sum(t.seconds for t in tuned.trials) > 0
@@ -182,11 +185,16 @@ def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
     with pytest.raises(TuningError, match=r"^every trial failed, the last one so: training diverged in epoch 1: "):
         search(graph, settings=settings, study=tmp_path / "study.json", trials=2)
     assert (tmp_path / "study.json").read_text().count('"failed"') == 2
-    # Where the step size is searched, later trials may do better: here from the tenth of a size that is too large.
-    config = config_for(graph, "gcn", settings={**QUICK, "learning_rate": 1e19})
-    tuned = tune(graph, config, held=QUICK, trials=6)
-    assert tuned.trials[0].state == "failed"
-    assert tuned.best.state == "complete"
+    # Had the first one failed alone, the others would still be tried.
+    study = tmp_path / "other.json"
+    search(graph, study=study, trials=1)
+    written = json.loads(study.read_text())
+    written["trials"][0].update(state="failed", accuracies=[], note="training diverged")
+    study.write_text(json.dumps(written))
+    tuned = search(graph, study=study, trials=3)
+    assert [t.state for t in tuned.trials] == ["failed", "complete", "complete"]
+    write_preset(tmp_path / "found.toml", tuned, graph="g")
+    assert "with the settings it began with none, for training failed: " in (tmp_path / "found.toml").read_text()
 
 
 def test_what_cannot_work_is_said_before_the_search(graph):
@@ -201,11 +209,9 @@ def test_what_cannot_work_is_said_before_the_search(graph):
 def test_a_study_with_a_value_outside_its_range(graph, tmp_path):
     study = tmp_path / "study.json"
     search(graph, study=study, trials=1)
-    study.write_text(
-        study.read_text()
-        .replace('"dropout": 0.5\n', '"dropout": 5.5\n')
-        .replace('"hidden_channels": 16,\n        "num', '"hidden_channels": 999999,\n        "num')
-    )
+    written = json.loads(study.read_text())
+    written["trials"][0]["params"]["hidden_channels"] = 999_999
+    study.write_text(json.dumps(written))
     with pytest.raises(TuningError, match=r"^the study has a trial that is none: .*; choose another file$"):
         search(graph, study=study, trials=1)
 
