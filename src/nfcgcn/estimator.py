@@ -61,7 +61,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         random_state: a whole number is the seed of the run, as in ``nfcgcn train --seed``.
         device: "auto", "cpu" or "cuda".
 
-    The others are settings of the model and of training, see ``nfcgcn settings``; None leaves one at its default.
+    The others are settings of the model and of training, see ``nfcgcn settings``; None leaves one at its default, and
+    the text "none" turns off what can be (``patience``). NFC-GCN has no bias: centre features that are all on one side.
 
     Attributes after ``fit``: ``classes_``, ``n_features_in_`` (1 with ``graph``), ``model_``, ``config_``,
     ``history_`` (figures of every epoch), ``best_epoch_`` and ``graph_``, None without ``graph``.
