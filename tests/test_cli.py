@@ -142,7 +142,7 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(run, tmp_path,
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_cuda_device_is_said(run):
     code, _, err = run("train", "--device", "cuda")
-    assert (code, err) == (2, "error: device 'cuda' is not available to this PyTorch; use --device cpu\n")
+    assert (code, err) == (2, "error: device 'cuda' is not available to this PyTorch; use device 'cpu'\n")
 
 
 def given(monkeypatch, **parts):

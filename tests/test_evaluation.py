@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfcgcn import evaluation
+from nfcgcn import training
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.evaluation import accuracy, class_scores, confusion, predict, repeat, summarise
 from nfcgcn.graph import Graph
@@ -114,7 +114,7 @@ def interrupted_fit(monkeypatch):
     """Lets `fit` be interrupted before its first epoch at the call of this number."""
 
     def at(number):
-        real, calls = evaluation.fit, []
+        real, calls = training.fit, []
 
         def fit(*args, **kwargs):
             calls.append(1)
@@ -122,7 +122,7 @@ def interrupted_fit(monkeypatch):
                 raise KeyboardInterrupt
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(evaluation, "fit", fit)
+        monkeypatch.setattr(training, "fit", fit)
 
     return at
 

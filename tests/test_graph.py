@@ -1,3 +1,5 @@
+import copy
+import pickle
 import re
 import warnings
 from dataclasses import FrozenInstanceError, replace
@@ -371,3 +373,16 @@ def test_a_good_split_passes_in_silence(four_nodes):
     split = Split(ids(0, 1), ids(2), ids(3))
     split.check(four_nodes)
     assert repr(split) == "Split('given', train=2, val=1, test=1)"
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_a_graph_is_pickled_without_its_tensors_and_never_copied(form, sparse_graph, dense_graph):
+    graph = replace(sparse_graph if form == "sparse" else dense_graph)
+    before = len(pickle.dumps(graph))
+    tensors = graph.x, graph.edge_index, graph.y
+    assert len(pickle.dumps(graph)) == before
+    again = pickle.loads(pickle.dumps(graph))
+    assert (again.adjacency != graph.adjacency).nnz == 0
+    for mine, theirs in zip((again.x, again.edge_index, again.y), tensors, strict=True):
+        torch.testing.assert_close(mine.to_dense(), theirs.to_dense())
+    assert copy.deepcopy(graph) is graph

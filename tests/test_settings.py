@@ -3,9 +3,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nfcgcn.errors import ConfigError
-from nfcgcn.settings import build_configs, read_assignments, read_number, setting, settings_of
+from nfcgcn.settings import (
+    MOST_BYTES,
+    build_configs,
+    read_assignments,
+    read_number,
+    read_settings,
+    setting,
+    settings_of,
+    write_settings,
+)
 
 
 def message(text):
@@ -117,3 +128,59 @@ def test_numbers(text, expected):
 def test_no_number():
     with pytest.raises(ConfigError, match=message("`nodes` must be a number, got 'many'")):
         read_number("nodes", "many")
+
+
+def test_a_table_of_settings_comes_back(tmp_path):
+    values = {"count": 3, "share": 1e-05, "colour": "green", "limit": None, "pressure": 2.5}
+    path = tmp_path / "settings.toml"
+    path.write_text(write_settings("steam-engine", values))
+    tables = read_settings(path)
+    assert list(tables) == ["steam-engine"]
+    (engine,) = build_configs([Engine], tables["steam-engine"])
+    assert engine == Engine(**values)
+
+
+def test_files_that_are_no_settings(tmp_path):
+    path = tmp_path / "settings.toml"
+    with pytest.raises(
+        ConfigError, match=message(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+    ):
+        read_settings(path)
+    path.mkdir()
+    with pytest.raises(
+        ConfigError, match=message(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+    ):
+        read_settings(path)
+    path.rmdir()
+    path.write_text("#" * (MOST_BYTES + 1))
+    with pytest.raises(ConfigError, match=message(f"{path} is too large for a preset, which has at most 64 KiB")):
+        read_settings(path)
+    path.write_text('"epo\\u001b[31m\\nchs" = 3')
+    text = f"{path}: 'epo?[31m chs' stands in no table; write it below a line with the model, as [nfc-gcn]"
+    with pytest.raises(ConfigError, match=message(text)):
+        read_settings(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[gcn", b"\xff\xfe", b"a = " + b"[" * 60_000, b"a = " + b"9" * 5000, b"[a]\nb = 1\nb = 2"],
+    ids=["cut off", "no text", "deep", "long number", "twice"],
+)
+def test_what_is_not_toml_is_said_in_one_line(content, tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        read_settings(path)
+    assert str(error.value).startswith(f"{path} is not TOML: ")
+    assert str(error.value).isprintable()
+
+
+@given(st.binary(max_size=60) | st.text("[]{}=\"'.#\n a1", max_size=60).map(str.encode))
+def test_any_file_is_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_bytes(content)
+    try:
+        tables = read_settings(path)
+    except ConfigError:
+        return
+    assert all(isinstance(table, dict) for table in tables.values())

@@ -170,3 +170,26 @@ def test_given_is_what_the_graph_came_with(four_nodes):
     text = "'four nodes' came without a split; use 'per-class' or 'ratio', or add a column `split` to its nodes"
     with pytest.raises(ConfigError, match=message(text)):
         make_split(four_nodes, "given")
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array),
+    fraction=st.floats(0, 0.999),
+    seed=st.integers(0, 99),
+)
+def test_hold_out_takes_its_share_of_each_class(labels, fraction, seed):
+    held = splits.hold_out(labels, fraction, np.random.default_rng(seed))
+    counts = np.bincount(labels)
+    spare = len(labels) - np.count_nonzero(counts)
+    wanted = min(spare, int(fraction * len(labels) + 0.5))
+    assert held.sum() == wanted
+    assert (np.bincount(labels[~held], minlength=len(counts))[counts > 0] >= 1).all()
+    # Of those that each class can spare, each gives the same share, but for rounding.
+    given_away = np.bincount(labels[held], minlength=len(counts))
+    assert (np.abs(given_away - wanted * np.maximum(counts - 1, 0) / max(spare, 1)) <= 1).all()
+
+
+def test_hold_out_follows_its_generator():
+    labels = np.arange(100) % 3
+    one, two, other = (splits.hold_out(labels, 0.2, np.random.default_rng(seed)).tolist() for seed in (0, 0, 1))
+    assert one == two != other

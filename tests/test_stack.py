@@ -76,7 +76,7 @@ def test_a_stack_in_training_drops_what_a_model_alone_would(graph):
 
 def trainer_of(made, graph, config):
     net = Stack(made, graph.x.to(DEVICE), graph.edge_index.to(DEVICE), "float32")
-    return captured.Trainer(net, graph, [SPLIT] * len(made), config, range(len(made)), DEVICE)
+    return captured.Trainer(net, graph, [(SPLIT.train, SPLIT.val)] * len(made), config, range(len(made)), DEVICE)
 
 
 def test_epochs_on_the_device_are_those_of_the_loop(graph):
@@ -88,7 +88,7 @@ def test_epochs_on_the_device_are_those_of_the_loop(graph):
         trainer.run_epoch()
     record.read(config.epochs)
     for seed, model in enumerate(models(2)):
-        run = fit_in_steps(model, graph, SPLIT, config, seed=seed, device=DEVICE, on_epoch=None)
+        run = fit_in_steps(model, graph, (SPLIT.train, SPLIT.val), config, seed=seed, device=DEVICE, on_epoch=None)
         history = record.histories[seed]
         assert len(history) == len(run.history)
         for found, expected in zip(history, run.history, strict=True):

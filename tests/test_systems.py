@@ -1,5 +1,5 @@
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import resources
 from typing import Literal, get_args, get_origin
 
@@ -9,7 +9,7 @@ import torch
 from nfcgcn.errors import ConfigError
 from nfcgcn.models import divide_by_row_sums
 from nfcgcn.settings import settings_of
-from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, config_for, make_config, preset_tables
 from nfcgcn.training import TrainingConfig
 
 
@@ -305,3 +305,53 @@ def test_every_preset_of_the_package_is_offered():
 def test_an_infinite_count_is_refused():
     with pytest.raises(ConfigError, match=r"^`epochs` must be a whole number, got 'inf'$"):
         make_config(settings={"epochs": float("inf")})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_config_for_a_graph_with_few_features(system, four_nodes):
+    config = config_for(four_nodes, system)
+    config.build(four_nodes, 0)
+    if system.startswith("nfc-gcn"):
+        assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
+        told = config_for(four_nodes, system, settings={"kernel_size": 3, "stride": "2"}).values
+        assert (told["kernel_size"], told["stride"]) == (3, 2)
+
+
+def test_a_config_for_a_graph_keeps_presets(dense_graph):
+    assert config_for(dense_graph, dataset="digits") == make_config(dataset="digits")
+    assert config_for(dense_graph, dataset="cora") == make_config(dataset="cora")
+
+
+def test_a_preset_from_a_file(tmp_path, dense_graph):
+    path = tmp_path / "mine.toml"
+    path.write_text('[gcn]\nhidden_channels = 5\npatience = "none"\nsplit = "ratio"\n[nfc-gcn]\nkernel_size = 7\n')
+    config = make_config("gcn", dataset="cora", preset=str(path), settings={"epochs": 3})
+    assert config == replace(
+        make_config("gcn", settings={"hidden_channels": 5, "split": "ratio", "epochs": 3}), preset=str(path)
+    )
+    assert make_config("gcn", preset=str(path), settings={"hidden_channels": "6"}).values["hidden_channels"] == 6
+    assert config_for(dense_graph, preset=str(path)).values["kernel_size"] == 7
+
+
+FILES = {
+    "[gat]\n": "{} has no settings for model 'gcn'; it covers gat",
+    "": "{} has no settings for model 'gcn'; it covers no known model",
+    '["\\u001b[31m"]\n': "{} has no settings for model 'gcn'; it covers no known model",
+    "[gcn]\nhiden_channels = 5": "{}: unknown setting 'hiden_channels'; did you mean 'hidden_channels'?",
+    "[gcn]\nhidden_channels = 5.5": "{}: `hidden_channels` must be a whole number, got '5.5'",
+    "[gcn]\nhidden_channels = true": "{}: `hidden_channels` must be a whole number, got 'True'",
+    "[gcn]\nhidden_channels = [1]": "{}: `hidden_channels` must be a whole number, got '[1]'",
+    "[gcn]\ndropout = 1979-05-27": "{}: `dropout` must be a number, got '1979-05-27'",
+    "[gcn]\nsplit = {a = 1}": "{}: `split` must be fastgcn | planetoid | per-class | ratio | given, got '{{'a': 1}}'",
+    "[gcn]\nepochs = 0": "{}: `epochs` must be at least 1, got 0",
+    "[gcn]\nlearning_rate = inf": "{}: `learning_rate` must be above 0, got inf",
+    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m '",
+}
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_bad_preset_files(content, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message(FILES[content].format(path))):
+        make_config("gcn", preset=str(path))

@@ -382,3 +382,17 @@ def test_bad_settings(options, text):
 def test_defaults():
     assert TrainingConfig() == TrainingConfig(200, 0.01, 1e-4, "accuracy", None, None)
     assert TrainingConfig(monitor="loss", patience=7).stopping == Stopping("loss", 7)
+
+
+def test_training_nodes_may_choose_the_epoch_for_want_of_others(sparse_graph):
+    nodes = np.arange(30)
+    split = Split(nodes, nodes[:0], nodes[:0])
+    text = "the split 'given' has no labelled val node to choose the best epoch by; label nodes or change the split"
+    with pytest.raises(GraphError, match=f"^{re.escape(text)}$"):
+        fit(GCN(40, 16, 2, 3), sparse_graph, split, TrainingConfig(epochs=1))
+    model = GCN(40, 16, 2, 3)
+    run = fit(model, sparse_graph, split, TrainingConfig(epochs=30), choose_by="train")
+    with torch.no_grad():
+        scores = model(sparse_graph.x, sparse_graph.edge_index)[:30]
+    assert run.best["val_loss"] == pytest.approx(F.cross_entropy(scores, sparse_graph.y[:30]).item())
+    assert run.best == max(run.history, key=lambda e: (e["val_accuracy"], -e["val_loss"]))

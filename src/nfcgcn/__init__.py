@@ -3,6 +3,10 @@
 In reading order: get a graph, split it, build a model, train it, judge it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from nfcgcn.baselines import GCN as GCN
 from nfcgcn.checkpoint import load_model as load_model
 from nfcgcn.datasets import load as load
@@ -23,6 +27,10 @@ from nfcgcn.splits import make_split as make_split
 from nfcgcn.systems import make_config as make_config
 from nfcgcn.training import TrainingConfig as TrainingConfig
 from nfcgcn.training import fit as fit
+
+if TYPE_CHECKING:
+    from nfcgcn.estimator import NFCClassifier as NFCClassifier
+    from nfcgcn.estimator import NFCEmbedder as NFCEmbedder
 
 __version__ = "0.1.0"
 
@@ -46,5 +54,16 @@ __all__ = [  # noqa: RUF022  (reading order)
     "repeat",
     "summarise",
     "load_model",
+    "NFCClassifier",
+    "NFCEmbedder",
     "NFCError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the estimators, and scikit-learn with them, when they are asked for."""
+    if name in ("NFCClassifier", "NFCEmbedder"):
+        from nfcgcn import estimator
+
+        return getattr(estimator, name)
+    raise AttributeError(f"module 'nfcgcn' has no attribute '{name}'")

@@ -132,9 +132,10 @@ def _eager(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> tuple[Ca
 def _trainer(graph: Graph, config: Config, count: int) -> captured.Trainer:
     models = [config.build(graph, seed).to("cuda") for seed in range(count)]
     splits = [config.split.make(graph, seed) for seed in range(count)]
+    parts = [(split.train, split.val) for split in splits]
     device = torch.device("cuda")
     net = captured.make_net(models, graph, config.training, device)
-    return captured.Trainer(net, graph, splits, config.training, range(count), device)
+    return captured.Trainer(net, graph, parts, config.training, range(count), device)
 
 
 def _fit_seconds(graph: Graph, config: Config, count: int) -> float:

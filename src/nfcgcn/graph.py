@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +198,13 @@ class Graph:
     def class_name(self, label: int) -> str:
         return self.class_names[label] if self.class_names is not None else str(label)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        # A frozen value is its own copy; scikit-learn's `clone`, which copies deeply, would copy it for every fold.
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without the tensors made from them
+
     def __repr__(self) -> str:
         form = "sparse" if self.is_sparse else "dense"
         return (
@@ -236,7 +243,7 @@ class Split:
             masks[part] = mask.cpu().nonzero().squeeze(1).numpy()
         return cls(**masks)
 
-    def check(self, graph: Graph) -> None:
+    def check(self, graph: Graph, *, needed: Sequence[str] = ("train", "val")) -> None:
         """Refuse a split that does not fit `graph`; warn of classes that training will never see."""
         for part in ("train", "val", "test"):
             nodes = getattr(self, part)
@@ -246,7 +253,7 @@ class Split:
             if len(unlabelled):
                 raise GraphError(f"the split's `{part}` holds node {unlabelled[0]}, which has no label; leave it out")
         for part, why in (("train", "learn from"), ("val", "choose the best epoch by")):
-            if not len(getattr(self, part)):
+            if part in needed and not len(getattr(self, part)):
                 raise GraphError(
                     f"the split '{self.name}' has no labelled {part} node to {why}; label nodes or change the split"
                 )

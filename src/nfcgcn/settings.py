@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nfcgcn.errors import ConfigError, unknown
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 T = TypeVar("T")
+MOST_BYTES = 64 * 1024
+"""What a file of settings holds at most."""
 
 
 def setting(default: T, meaning: str) -> T:
@@ -60,6 +70,42 @@ def read_number(name: str, text: str) -> int | float:
         except ValueError:
             continue
     raise ConfigError(f"`{name}` must be a number, got '{text}'")
+
+
+def read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    """Read a TOML file of settings, a table a model; the values are not looked at."""
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} is too large for a preset, which has at most {MOST_BYTES // 1024} KiB")
+    try:
+        tables: dict[str, Any] = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {one_line(error)}") from error
+    loose = next((key for key, table in tables.items() if not isinstance(table, dict)), None)
+    if loose is not None:
+        raise ConfigError(
+            f"{path}: '{one_line(loose)}' stands in no table; write it below a line with the model, as [nfc-gcn]"
+        )
+    return tables
+
+
+def one_line(text: object) -> str:
+    """Return what a foreign file says as a short line that does nothing to a terminal."""
+    line = " ".join(str(text).split())[:200]
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
+def write_settings(model: str, values: Mapping[str, Any]) -> str:
+    """Return a TOML table of settings, as `read_settings` reads it."""
+    # TOML has no null; "none" is read as one where a setting may have none.
+    lines = [f"{name} = {json.dumps('none' if value is None else value)}" for name, value in values.items()]
+    return "\n".join([f"[{model}]", *lines, ""])
 
 
 def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[Any]:

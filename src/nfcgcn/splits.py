@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Ints, Split
@@ -69,6 +70,17 @@ def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, v
     place[by_class] = (np.arange(len(order)) - starts[sorted_labels] + 0.5) / counts[sorted_labels]
     train, val = place < train_ratio, place < train_ratio + val_ratio
     return Split(order[train], order[val & ~train], order[~val], name="ratio")
+
+
+def hold_out(labels: Ints, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Mark a share of `labels` to be held out, drawn from each class in proportion; one of each class always stays."""
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    spare = np.delete(order, np.unique(labels[order], return_index=True)[1])
+    count = min(len(spare), int(fraction * len(labels) + 0.5))
+    held = np.zeros(len(labels), bool)
+    held[spare[((np.arange(count) + 0.5) * len(spare) / max(count, 1)).astype(int)]] = True
+    return held
 
 
 def given(graph: Graph) -> Split:

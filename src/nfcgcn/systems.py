@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
@@ -18,7 +19,7 @@ from nfcgcn.layers import Activation, Conv, Resample
 from nfcgcn.models import NFCGCN, FeatureScale, NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.sampling import SlotOrder
-from nfcgcn.settings import build_configs, setting
+from nfcgcn.settings import build_configs, one_line, read_settings, setting
 from nfcgcn.splits import NUM_VAL, Rule, make_split
 from nfcgcn.training import TrainingConfig
 
@@ -257,6 +258,7 @@ def make_config(
 ) -> Config:
     """Put a config together: a system's defaults, then a preset for the dataset, then single settings.
 
+    ``preset`` is one of ``PRESETS`` or the path of a TOML file, as ``nfcgcn tune`` writes it, which is for any dataset.
     Without a ``preset``, the first of ``PRESETS`` that knows the dataset is used, of those made for the split that
     `settings` name if there are any; where none knows it, bare defaults.
     """
@@ -265,10 +267,7 @@ def make_config(
     chosen = SYSTEMS[system]
     settings = settings or {}
     preset = preset or _fitting_preset(system, dataset, settings.get("split"))
-    values = preset_tables(preset, system).get(dataset or "", {})
-    if not values and preset != "default":
-        known = ", ".join(preset_tables(preset, system)) or "no dataset"
-        raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
+    values = preset_values(preset, system, dataset)
     clash = next((k for k, v in chosen.fixed.items() if settings.get(k, v) != v), None)
     if clash:
         raise ConfigError(f"`{clash}` is {chosen.fixed[clash]} in model '{system}'; choose another --model instead")
@@ -276,6 +275,25 @@ def make_config(
         (chosen.config, TrainingConfig, SplitConfig), {**values, **chosen.fixed, **settings}
     )
     return Config(system, preset, model, training, split)
+
+
+def config_for(
+    graph: Graph,
+    system: str = "nfc-gcn",
+    *,
+    dataset: str | None = None,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """Put a config together for a graph: defaults that its features allow, where neither preset nor settings say."""
+    config = make_config(system, dataset=dataset, preset=preset, settings=settings)
+    said = {**(settings or {}), **preset_values(config.preset, system, dataset)}
+    fitting = {
+        name: max(1, min(getattr(config.model, name), graph.num_features))
+        for name in ("kernel_size", "stride")
+        if hasattr(config.model, name) and name not in said
+    }
+    return make_config(system, dataset=dataset, preset=preset, settings={**fitting, **(settings or {})})
 
 
 PRESETS = ("default", "nfc-paper", "paper")
@@ -286,6 +304,31 @@ def _fitting_preset(system: str, dataset: str | None, split: str | None) -> str:
     knowing = [p for p in PRESETS if dataset in preset_tables(p, system)]
     made_for_it = [p for p in knowing if preset_tables(p, system)[dataset or ""].get("split") == split]
     return next(iter(made_for_it or knowing), "default")
+
+
+def preset_values(preset: str, system: str, dataset: str | None) -> dict[str, Any]:
+    """Return what a preset, by name or by file, sets for a system on a dataset."""
+    if preset.endswith(".toml"):
+        return _file_values(preset, system)
+    tables = preset_tables(preset, system)
+    values = tables.get(dataset or "", {})
+    if not values and preset != "default":
+        known = ", ".join(tables) or "no dataset"
+        raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
+    return values
+
+
+def _file_values(path: str, system: str) -> dict[str, Any]:
+    chosen, tables = SYSTEMS[system], read_settings(Path(path))
+    if system not in tables:
+        known = ", ".join(name for name in tables if name in SYSTEMS) or "no known model"
+        raise ConfigError(f"{path} has no settings for model '{system}'; it covers {known}")
+    values = tables[system]
+    try:
+        build_configs((chosen.config, TrainingConfig, SplitConfig), {**values, **chosen.fixed})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from error
+    return values
 
 
 def preset_tables(name: str, system: str) -> dict[str, dict[str, Any]]:

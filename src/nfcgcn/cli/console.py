@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
 import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.training import Epoch
+from nfcgcn.training import choose_device as choose_device
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -26,17 +25,6 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device of this name; "auto" is the GPU where there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device 'cuda' is not available to this PyTorch; use --device cpu")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 @contextmanager

@@ -32,7 +32,9 @@ MOST_PICTURED = 1500
 def train(
     source: GraphSource,
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
-    preset: Annotated[str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}; or a file of `nfcgcn tune`.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="The first run's seed.")] = 0,

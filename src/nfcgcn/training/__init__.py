@@ -14,9 +14,9 @@ from nfcgcn.graph import Graph, Split
 from nfcgcn.models import NodeClassifier
 from nfcgcn.training import captured
 from nfcgcn.training.loop import fit_in_steps
-from nfcgcn.training.values import Epoch, Run, Stopping, TrainingConfig
+from nfcgcn.training.values import Epoch, Judges, Monitor, Run, Stopping, TrainingConfig, choose_device
 
-__all__ = ["Epoch", "Run", "Stopping", "TrainingConfig", "fit", "fit_together"]
+__all__ = ["Epoch", "Monitor", "Run", "Stopping", "TrainingConfig", "choose_device", "fit", "fit_together"]
 
 log = logging.getLogger("nfcgcn")
 
@@ -29,11 +29,13 @@ def fit(
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    choose_by: Judges = "val",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Run:
     """Train `model`, leave it in the state of its best epoch, and tell how it went.
 
     Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
+    ``choose_by="train"`` puts the training nodes in the place of validation nodes, for want of others.
     With ``config.batch_size`` an epoch takes the training nodes in a new random order, and a step a batch of them.
     ``on_epoch`` is called for each epoch. Ctrl-C ends training early and keeps the best state so far.
 
@@ -42,14 +44,16 @@ def fit(
     config, device = config or TrainingConfig(), torch.device(device)
     if config.precision != "float32" and device.type != "cuda":
         raise ConfigError(f"`precision` must be float32 on the {device.type.upper()}, got {config.precision}")
-    split.check(graph)
+    split.check(graph, needed=("train", choose_by))
+    judges = getattr(split, choose_by)
     if device.type == "cuda":
         try:
             told = None if on_epoch is None else (lambda _, epoch: on_epoch(epoch))
-            return captured.fit_as_graph([model], graph, [split], config, seeds=[seed], device=device, on_epoch=told)[0]
+            parts = [(split.train, judges)]
+            return captured.fit_as_graph([model], graph, parts, config, seeds=[seed], device=device, on_epoch=told)[0]
         except captured.Refusal as refusal:
             log.debug("no CUDA graph: %s", refusal)
-    return fit_in_steps(model, graph, split, config, seed=seed, device=device, on_epoch=on_epoch)
+    return fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
 
 
 def fit_together(
@@ -72,7 +76,8 @@ def fit_together(
     if device.type == "cuda" and len(models) > 1:
         try:
             splits[0].check(graph)
-            return captured.fit_as_graph(models, graph, splits, config, seeds=seeds, device=device, on_epoch=on_epoch)
+            parts = [(split.train, split.val) for split in splits]
+            return captured.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
         except captured.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
     runs: list[Run] = []

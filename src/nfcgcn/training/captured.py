@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nfcgcn import stack
-from nfcgcn.graph import Graph, Split
+from nfcgcn.graph import Graph, Ints
 from nfcgcn.kernels.adam.reference import corrections
 from nfcgcn.models import NFCGCN, NodeClassifier
 from nfcgcn.randomness import torch_randomness
@@ -59,7 +59,7 @@ class Trainer:
         self,
         net: stack.Stack | One,
         graph: Graph,
-        splits: Sequence[Split],
+        parts: Sequence[tuple[Ints, Ints]],
         config: TrainingConfig,
         seeds: Sequence[int],
         device: torch.device,
@@ -71,7 +71,7 @@ class Trainer:
 
         self.adam, self.cross_entropy = adam, cross_entropy
         self.params = list(self.net.parameters())
-        self.train_nodes, self.val_nodes = (_stacked(splits, part).to(device) for part in ("train", "val"))
+        self.train_nodes, self.val_nodes = (_stacked(nodes).to(device) for nodes in zip(*parts, strict=True))
         self.train_labels, self.val_labels = y[self.train_nodes], y[self.val_nodes]
         decayed = self.net.decayed
         self.decays = [config.weight_decay if any(p is d for d in decayed) else 0.0 for p in self.params]
@@ -170,7 +170,7 @@ class Trainer:
 def fit_as_graph(
     models: Sequence[NodeClassifier],
     graph: Graph,
-    splits: Sequence[Split],
+    parts: Sequence[tuple[Ints, Ints]],
     config: TrainingConfig,
     *,
     seeds: Sequence[int],
@@ -186,7 +186,7 @@ def fit_as_graph(
     with _rounding(config):
         # Seeded twice: the warm-up draws too.
         with torch_randomness(seeds[0], "training", device):
-            trainer = Trainer(make_net(models, graph, config, device), graph, splits, config, seeds, device)
+            trainer = Trainer(make_net(models, graph, config, device), graph, parts, config, seeds, device)
             replay = trainer.capture(trainer.run_epoch)
         with torch_randomness(seeds[0], "training", device):
             record = Record(trainer, on_epoch)
@@ -269,8 +269,7 @@ def make_net(
     return One(model, x, edge_index)
 
 
-def _stacked(splits: Sequence[Split], part: str) -> Tensor:
-    nodes = [getattr(split, part) for split in splits]
+def _stacked(nodes: Sequence[Ints]) -> Tensor:
     if any(len(n) != len(nodes[0]) for n in nodes):
         raise Refusal("the splits differ in size")
     return torch.stack([torch.from_numpy(n) for n in nodes])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.graph import Graph, Split
+from nfcgcn.graph import Graph, Ints
 from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
@@ -19,17 +19,17 @@ from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
 def fit_in_steps(
     model: NodeClassifier,
     graph: Graph,
-    split: Split,
+    parts: tuple[Ints, Ints],
     config: TrainingConfig,
     *,
     seed: int,
     device: torch.device,
     on_epoch: Callable[[Epoch], None] | None,
 ) -> Run:
-    """See :func:`nfcgcn.training.fit`."""
+    """See :func:`nfcgcn.training.fit`; ``parts`` are the nodes to train on and those to choose the best epoch by."""
     model.to(device)
     x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
-    train, val = (torch.from_numpy(nodes).to(device) for nodes in (split.train, split.val))
+    train, val = (torch.from_numpy(nodes).to(device) for nodes in parts)
     y_val = y[val]
     optimizer = torch.optim.Adam(parameter_groups(model, config), lr=config.learning_rate)
     stopping = config.stopping

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+import torch
 from torch import Tensor
 
-from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.kernels import Precision
 from nfcgcn.settings import setting
 
 Monitor = Literal["accuracy", "loss"]
+Judges = Literal["val", "train"]
+"""The nodes by which the best epoch is chosen."""
 
 
 class Epoch(TypedDict):
@@ -84,6 +87,17 @@ class Run:
     """A copy of the parameters after the best epoch, on the CPU."""
     seconds: float
     interrupted: bool = False
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of this name; "auto" is the GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device 'cuda' is not available to this PyTorch; use device 'cpu'")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def check_finite(epoch: Epoch, config: TrainingConfig) -> None:

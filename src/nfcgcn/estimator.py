@@ -1,0 +1,344 @@
+"""scikit-learn's contract over models and training: rows are nodes."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+from torch import Tensor
+
+from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Graph, Ints, Split
+from nfcgcn.layers import Activation, Resample
+from nfcgcn.models import FeatureScale
+from nfcgcn.randomness import generator
+from nfcgcn.sampling import SlotOrder
+from nfcgcn.splits import hold_out
+from nfcgcn.systems import config_for
+from nfcgcn.training import Monitor, choose_device, fit
+
+OWN = ("graph", "model", "preset", "settings", "validation_fraction", "random_state", "device")
+"""The parameters that are no settings of a model or its training."""
+
+
+class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What `NFCClassifier` and `NFCEmbedder` share: parameters, training, and how X names nodes.
+
+    With ``graph``, a :class:`Graph` or a PyTorch Geometric ``Data``, X holds nodes of it, by number or by name, ``[n]``
+    or ``[n, 1]``: folds of a cross-validation share the graph and its features, and each is told the labels of its own
+    nodes alone. Labels that the graph itself carries are never looked at.
+
+    Without ``graph``, X ``[N, D]`` holds the features, dense, sparse or a data frame, and a row is a node. Edges come
+    as ``edge_index`` (``[2, E]``, row numbers, any direction) with every call; without them each node stands alone. A
+    missing label in ``y`` (NaN, None or pandas' NA) marks a row that belongs to the graph but has no label.
+
+    Args:
+        graph: the graph whose nodes X names, or None.
+        model: a name from ``nfcgcn models``.
+        preset: a preset's name, or a file that ``nfcgcn tune`` wrote.
+        settings: further settings by name, for models that have others than those below.
+        validation_fraction: share of the labelled nodes that choose the best epoch, drawn from each class in
+            proportion; where none can be spared, or for 0, the training nodes themselves choose it.
+        random_state: a whole number is the seed of the run, as in ``nfcgcn train --seed``.
+        device: "auto", "cpu" or "cuda".
+
+    The others are settings of the model and of training, see ``nfcgcn settings``; None leaves one at its default, and
+    the text "none" turns off what can be (``patience``). NFC-GCN has no bias: centre features that are all on one side.
+
+    Attributes after ``fit``: ``classes_``, ``n_features_in_`` (1 with ``graph``), ``model_``, ``config_``,
+    ``history_`` (figures of every epoch), ``best_epoch_`` and ``graph_``, None without ``graph``.
+    """
+
+    def __init__(
+        self,
+        graph: Any = None,
+        *,
+        model: str = "nfc-gcn",
+        preset: str | None = None,
+        hidden_channels: int | None = None,
+        num_layers: int | None = None,
+        bandwidth: int | None = None,
+        filters: int | None = None,
+        kernel_size: int | None = None,
+        stride: int | None = None,
+        kernel_width: int | None = None,
+        activation: Activation | None = None,
+        map_dropout: float | None = None,
+        dropout: float | None = None,
+        slot_order: SlotOrder | None = None,
+        resample: Resample | None = None,
+        feature_scale: FeatureScale | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        monitor: Monitor | None = None,
+        patience: int | None = None,
+        batch_size: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        validation_fraction: float = 0.1,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.graph = graph
+        self.model = model
+        self.preset = preset
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.bandwidth = bandwidth
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.kernel_width = kernel_width
+        self.activation = activation
+        self.map_dropout = map_dropout
+        self.dropout = dropout
+        self.slot_order = slot_order
+        self.resample = resample
+        self.feature_scale = feature_scale
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.monitor = monitor
+        self.patience = patience
+        self.batch_size = batch_size
+        self.settings = settings
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any, edge_index: Any = None) -> NodeEstimator:  # noqa: N803
+        """Learn the classes `y` of the nodes X."""
+        if not 0 <= self.validation_fraction < 1:
+            raise ConfigError(f"`validation_fraction` must be at least 0 and below 1, got {self.validation_fraction}")
+        device, seed = choose_device(self.device), _seed(self.random_state)
+        self.graph_ = None if self.graph is None else _without_labels(self.graph)
+        graph, rows = self._read_rows(X, edge_index, reset=True)
+        self.classes_, nodes, labels = _read_labels(y, rows, type(self).__name__)
+        graph = _with_labels(graph, nodes, labels, self.classes_)
+        settings = {name: v for name, v in self.get_params(deep=False).items() if name not in OWN and v is not None}
+        self.config_ = config_for(graph, self.model, preset=self.preset, settings={**(self.settings or {}), **settings})
+        held = hold_out(labels, self.validation_fraction, generator(seed, "split"))
+        run_model = self.config_.build(graph, seed)
+        run = fit(
+            run_model,
+            graph,
+            Split(nodes[~held], nodes[held], nodes[:0]),
+            self.config_.training,
+            seed=seed,
+            device=device,
+            choose_by="val" if held.any() else "train",
+        )
+        if run.interrupted:  # a search over many fits must end, not go on to the next
+            raise KeyboardInterrupt
+        self.model_ = run_model.to("cpu")
+        self.history_, self.best_epoch_ = run.history, run.best["epoch"]
+        with torch.no_grad():
+            lonely = self.model_.embed(torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64))
+        self._n_features_out = lonely.shape[1]
+        return self
+
+    def transform(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
+        """Return the representation of the nodes X that the model's last layer reads."""
+        return self._apply("embed", X, edge_index)
+
+    def fit_transform(self, X: Any, y: Any = None, edge_index: Any = None) -> Any:  # noqa: N803
+        """Fit, then return the representation of the same nodes."""
+        return self.fit(X, y, edge_index).transform(X, edge_index)
+
+    def _read_rows(self, X: Any, edge_index: Any, *, reset: bool) -> tuple[Graph, Ints]:  # noqa: N803
+        """Return the graph that X is about, and the node of each row."""
+        if self.graph_ is None:
+            features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
+            if not sp.issparse(features) and not features.flags.writeable:
+                features = features.copy()  # torch warns of memory that it could write to but must not
+            return Graph.from_edges(_as_edges(edge_index), features), np.arange(features.shape[0])
+        if edge_index is not None:
+            raise GraphError(
+                "`edge_index` is for estimators without `graph`, which has edges of its own; leave one out"
+            )
+        if reset:
+            self.n_features_in_ = 1
+        return self.graph_, _read_nodes(X, self.graph_)
+
+    @torch.no_grad()
+    def _apply(self, method: str, X: Any, edge_index: Any) -> Any:  # noqa: N803
+        check_is_fitted(self)
+        graph, rows = self._read_rows(X, edge_index, reset=False)
+        device = choose_device(self.device)
+        try:
+            model = self.model_.to(device)
+            result: Tensor = getattr(model, method)(graph.x.to(device), graph.edge_index.to(device)).cpu()
+        finally:
+            self.model_.to("cpu")  # where any machine can unpickle it
+        return _to_numpy(result)[rows]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
+    """Classify nodes with NFC-GCN, or any model of the package, by scikit-learn's contract."""
+
+    __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
+
+    def predict_proba(self, X: Any, edge_index: Any = None) -> npt.NDArray[np.float64]:  # noqa: N803
+        """Return the probability of each of ``classes_`` for the nodes X, ``[n, classes]``."""
+        probabilities: npt.NDArray[np.float64] = softmax(
+            self._apply("forward", X, edge_index).astype(np.float64), axis=1
+        )
+        return probabilities
+
+    def predict(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
+        """Return the class of each of the nodes X."""
+        likeliest = self.predict_proba(X, edge_index).argmax(1)
+        return self.classes_[likeliest]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, edge_index: Any = None) -> float:  # noqa: N803
+        """Return the share of the nodes X that have a label and whose predicted class it is."""
+        predicted = self.predict(X, edge_index)
+        y = column_or_1d(y)
+        known = ~_missing(y)
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(_plain(y[known]), predicted[known], sample_weight=weight))
+
+
+class NFCEmbedder(NodeEstimator):
+    """Turn nodes into the representations that NFC-GCN learns for their classes, by scikit-learn's contract."""
+
+    __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
+
+
+def _seed(random_state: Any) -> int:
+    state = check_random_state(random_state)
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(state.randint(2**31 - 1))
+
+
+def _without_labels(graph: Any) -> Graph:
+    """Return the user's graph with nothing in it that tells a class."""
+    if not isinstance(graph, Graph):
+        from torch_geometric.data import Data
+
+        if not isinstance(graph, Data):
+            raise ConfigError(
+                f"`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got {type(graph).__name__}; "
+                "give features as X instead"
+            )
+        bare = copy.copy(graph)
+        bare.y = None
+        return Graph.from_pyg(bare)
+    labels = np.full(graph.num_nodes, -1, np.int64)
+    return replace(graph, labels=labels, class_names=None, test_nodes=None, given=None)
+
+
+def _with_labels(graph: Graph, nodes: Ints, labels: Ints, classes: Any) -> Graph:
+    told = np.full(graph.num_nodes, -1, np.int64)
+    told[nodes] = labels
+    return replace(graph, labels=told, class_names=tuple(str(c) for c in classes))
+
+
+def _as_edges(edge_index: Any) -> npt.NDArray[Any]:
+    if edge_index is None:
+        return np.zeros((2, 0), np.int64)
+    return edge_index.cpu().numpy() if isinstance(edge_index, Tensor) else np.asarray(edge_index)
+
+
+def _read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
+    """Return the numbers of the nodes that X names, ``[n]`` or ``[n, 1]``."""
+    nodes = np.asarray(X)
+    if nodes.ndim == 2 and nodes.shape[1] == 1:
+        nodes = nodes[:, 0]
+    if nodes.ndim != 1 or not len(nodes):
+        raise GraphError(
+            f"with `graph`, X must hold nodes of it, at least one, in a single column, got shape {list(nodes.shape)}"
+        )
+    if np.issubdtype(nodes.dtype, np.integer):
+        outside = nodes[(nodes < 0) | (nodes >= graph.num_nodes)]
+        if len(outside):
+            raise GraphError(
+                f"X names node {outside[0]}, but the graph has {graph.num_nodes} nodes (0 to {graph.num_nodes - 1})"
+            )
+        return nodes.astype(np.int64)
+    if not all(isinstance(name, str) for name in nodes.tolist()):
+        raise GraphError(f"with `graph`, X must hold node numbers or node names, got {nodes.dtype}")
+    if graph.node_names is None:
+        raise GraphError(f"X names node '{nodes[0]}', but the nodes of the graph have no names; use their numbers")
+    number = {name: i for i, name in enumerate(graph.node_names)}
+    unknown = [name for name in nodes if name not in number]
+    if unknown:
+        known = ", ".join(f"'{name}'" for name in graph.node_names[:3])
+        raise GraphError(
+            f"X names {len(unknown)} nodes that the graph has not, first '{unknown[0]}'; its own names start {known}"
+        )
+    return np.array([number[name] for name in nodes], np.int64)
+
+
+def _read_labels(y: Any, rows: Ints, asking: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
+    """Return the classes, the nodes that have a label, each once, and the number of the class of each."""
+    if y is None:
+        raise ValueError(f"{asking} requires y to be passed, but the target y is None")
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(rows, y)
+    known = ~_missing(y)
+    if not known.any():
+        raise GraphError("every label in `y` is missing; there is nothing to learn from")
+    if y.dtype.kind == "f":
+        assert_all_finite(y, allow_nan=True, input_name="y")
+    told = _plain(y[known])
+    check_classification_targets(told)
+    classes, labels = np.unique(told, return_inverse=True)
+    nodes, first, back = np.unique(rows[known], return_index=True, return_inverse=True)
+    clash = np.flatnonzero(labels != labels[first][back])
+    if len(clash):
+        node = nodes[back[clash[0]]]
+        one, other = classes[labels[first[back[clash[0]]]]], classes[labels[clash[0]]]
+        raise GraphError(f"node {node} is given twice, with the labels '{one}' and '{other}'; keep one")
+    return classes, nodes, labels[first].astype(np.int64)
+
+
+def _missing(y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Say which labels are NaN, None or pandas' NA."""
+    if y.dtype != object:
+        return np.isnan(y) if y.dtype.kind == "f" else np.zeros(len(y), bool)
+    from pandas import isna
+
+    return np.asarray(isna(y), bool)
+
+
+def _plain(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give labels that came as objects the type that they have without the missing ones."""
+    if labels.dtype != object:
+        return labels
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise GraphError("`y` mixes text and numbers; make all labels one or the other")
+    return np.array(labels.tolist())
+
+
+def _to_numpy(h: Tensor) -> sp.csr_array | npt.NDArray[np.float32]:
+    if h.layout == torch.strided:
+        return h.numpy()
+    return sp.csr_array((h.values().numpy(), h.col_indices().numpy(), h.crow_indices().numpy()), shape=tuple(h.shape))
