@@ -445,7 +445,7 @@ def test_what_is_remembered_follows_dtype_nodes_and_features():
     [
         ({"activation": "tan"}, "unknown activation 'tan'; did you mean 'tanh'?"),
         ({"conv": "3d"}, "unknown conv '3d'; choose from 1d, 2d"),
-        ({"backend": "gpu"}, "unknown backend 'gpu'; did you mean 'cpu'?"),
+        ({"backend": "cup"}, "unknown backend 'cup'; did you mean 'cpu'?"),
         ({"slot_order": "size"}, "unknown slot_order 'size'; choose from random, similarity"),
         ({"resample": "never"}, "unknown resample 'never'; choose from epoch, once"),
     ],

@@ -48,6 +48,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "monitor": "accuracy",
         "patience": None,
         "batch_size": None,
+        "precision": "float32",
         "split": "fastgcn",
         "train_per_class": 20,
         "num_val": 500,

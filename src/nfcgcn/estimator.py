@@ -28,6 +28,7 @@ from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph, Ints, Split
+from nfcgcn.kernels import Precision
 from nfcgcn.layers import Activation, Resample
 from nfcgcn.models import FeatureScale
 from nfcgcn.randomness import generator
@@ -93,6 +94,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         monitor: Monitor | None = None,
         patience: int | None = None,
         batch_size: int | None = None,
+        precision: Precision | None = None,
         settings: Mapping[str, Any] | None = None,
         validation_fraction: float = 0.1,
         random_state: int | np.random.RandomState | None = None,
@@ -120,6 +122,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.monitor = monitor
         self.patience = patience
         self.batch_size = batch_size
+        self.precision = precision
         self.settings = settings
         self.validation_fraction = validation_fraction
         self.random_state = random_state

@@ -111,6 +111,10 @@ def repeat(
 
     A run that is interrupted is scored and ends the series.
     """
+    labels = np.unique(graph.labels[graph.labels >= 0])
+    if len(labels) == 1:
+        only = graph.class_name(int(labels[0]))
+        raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
     splits = [config.split.make(graph, seed) for seed in seeds]
     if not all(len(split.test) for split in splits):
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")

@@ -258,9 +258,6 @@ class Split:
                     f"the split '{self.name}' has no labelled {part} node to {why}; label nodes or change the split"
                 )
         present = np.unique(graph.labels[graph.labels >= 0])
-        if len(present) == 1:
-            only = graph.class_name(int(present[0]))
-            raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
         unseen = np.setdiff1d(present, graph.labels[self.train])
         if len(unseen):
             names = ", ".join(f"'{graph.class_name(int(c))}'" for c in unseen)
