@@ -43,6 +43,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "dropout": 0.5,
         "slot_order": "random",
         "resample": "once",
+        "feature_scale": "given",
         "epochs": 200,
         "weight_decay": 1e-4,
         "monitor": "accuracy",

@@ -8,11 +8,13 @@ from nfcgcn.checkpoint import load_model as load_model
 from nfcgcn.datasets import load as load
 from nfcgcn.errors import NFCError as NFCError
 from nfcgcn.evaluation import accuracy as accuracy
-from nfcgcn.evaluation import predict as predict
 from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
 from nfcgcn.graph import Graph as Graph
 from nfcgcn.graph import Split as Split
+from nfcgcn.inference import embed as embed
+from nfcgcn.inference import predict as predict
+from nfcgcn.inference import predict_proba as predict_proba
 from nfcgcn.layers import GraphConv as GraphConv
 from nfcgcn.layers import NodeFeatureConv as NodeFeatureConv
 from nfcgcn.models import NFCGCN as NFCGCN
@@ -38,6 +40,8 @@ __all__ = [  # noqa: RUF022  (reading order)
     "TrainingConfig",
     "fit",
     "predict",
+    "predict_proba",
+    "embed",
     "accuracy",
     "repeat",
     "summarise",

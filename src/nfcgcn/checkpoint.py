@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -64,26 +65,33 @@ def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written later, before the work that would be lost."""
     with _plain_errors(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write bytes into; it takes the place of `path` only when the block ends well."""
     with _plain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}-", delete=False
-        ) as draft:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as draft:
             name = Path(draft.name)
             try:
-                draft.write(text)
+                yield cast(BinaryIO, draft)
                 draft.flush()
                 name.chmod(0o644)
                 name.replace(path)
             finally:
                 name.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    with new_file(path) as file:
+        file.write(text.encode())
 
 
 def to_json(value: Any) -> str:

@@ -28,6 +28,9 @@ else:
     import tomli as tomllib
 
 
+SCALE_MEANING = "features as they are, or those of a node divided by their sum or their Euclidean norm"
+
+
 @dataclass(frozen=True)
 class NFCGCNConfig:
     """The settings of NFC-GCN, named as its arguments."""
@@ -46,13 +49,14 @@ class NFCGCNConfig:
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
     resample: Resample = setting("once", "draw neighbours once a run, or anew every training epoch")
     backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
+    feature_scale: FeatureScale = setting("given", SCALE_MEANING)
 
 
 @dataclass(frozen=True)
 class BaselineConfig:
     """What all baselines can be told."""
 
-    feature_scale: FeatureScale = setting("given", "features as they are, or those of a node divided by their sum")
+    feature_scale: FeatureScale = setting("given", SCALE_MEANING)
 
 
 @dataclass(frozen=True)
