@@ -59,7 +59,7 @@ def _lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     low, median, mean, high = (degrees[key] for key in ("min", "median", "mean", "max"))
     yield "degrees", f"{low} at least, {median:g} median, {mean:.2f} mean, {high} at most"
     if degrees["unfilled"] is not None:
-        yield "", f"{degrees['unfilled']:.1%} of the nodes have fewer neighbours than the suggested bandwidth has room for"
+        yield "", f"{degrees['unfilled']:.1%} of the nodes have fewer neighbours than the suggested map has room for"
     yield "components", f"{parts['count']:,}, the largest of {parts['largest']:,} nodes"
     same = found["homophily"]
     yield "homophily", "unknown: no edge joins two labelled nodes" if same is None else f"{same:.1%} of labelled edges"
