@@ -15,12 +15,14 @@ from nfcgcn.graph import Split as Split
 from nfcgcn.inference import embed as embed
 from nfcgcn.inference import predict as predict
 from nfcgcn.inference import predict_proba as predict_proba
+from nfcgcn.inspection import inspect as inspect
 from nfcgcn.layers import GraphConv as GraphConv
 from nfcgcn.layers import NodeFeatureConv as NodeFeatureConv
 from nfcgcn.models import NFCGCN as NFCGCN
 from nfcgcn.sampling import sample_neighbours as sample_neighbours
 from nfcgcn.splits import make_split as make_split
 from nfcgcn.systems import make_config as make_config
+from nfcgcn.systems import suggest as suggest
 from nfcgcn.training import TrainingConfig as TrainingConfig
 from nfcgcn.training import fit as fit
 
@@ -30,12 +32,14 @@ __all__ = [  # noqa: RUF022  (reading order)
     "load",
     "Graph",
     "Split",
+    "inspect",
     "make_split",
     "sample_neighbours",
     "NodeFeatureConv",
     "GraphConv",
     "NFCGCN",
     "GCN",
+    "suggest",
     "make_config",
     "TrainingConfig",
     "fit",

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
-from nfcgcn.defaults import suggest
 from nfcgcn.graph import Graph, Split
+from nfcgcn.systems import suggest
 
 
 def inspect(graph: Graph, *, system: str = "nfc-gcn") -> dict[str, Any]:

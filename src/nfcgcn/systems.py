@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
 from typing import Any
 
+from nfcgcn import defaults
 from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.baselines.jknet import Mode
+from nfcgcn.datasets import DATASETS
+from nfcgcn.defaults import Suggestion
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels import Backend
@@ -257,22 +260,24 @@ def make_config(
     *,
     dataset: str | None = None,
     preset: str | None = None,
+    graph: Graph | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """Put a config together: a system's defaults, then a preset for the dataset, then single settings.
 
     Without a ``preset``, the first of ``PRESETS`` that knows the dataset is used, of those made for the split that
-    `settings` name if there are any; where none knows it, bare defaults.
+    `settings` name if there are any; where none knows it, bare defaults. A `graph` that is no built-in dataset gets
+    what :func:`suggest` says in place of a preset.
     """
-    if system not in SYSTEMS:
-        raise ConfigError(unknown("model", system, SYSTEMS))
-    chosen = SYSTEMS[system]
+    chosen = _system(system)
     settings = settings or {}
     preset = preset or _fitting_preset(system, dataset, settings.get("split"))
     values = preset_tables(preset, system).get(dataset or "", {})
     if not values and preset != "default":
         known = ", ".join(preset_tables(preset, system)) or "no dataset"
         raise ConfigError(f"preset '{preset}' of model '{system}' has no settings for '{dataset}'; it covers {known}")
+    if graph is not None and not values and dataset not in DATASETS:
+        preset, values = SUGGESTED, {name: suggestion.value for name, suggestion in suggest(graph, system).items()}
     clash = next((k for k, v in chosen.fixed.items() if settings.get(k, v) != v), None)
     if clash:
         raise ConfigError(f"`{clash}` is {chosen.fixed[clash]} in model '{system}'; choose another --model instead")
@@ -282,6 +287,21 @@ def make_config(
     return Config(system, preset, model, training, split)
 
 
+def suggest(graph: Graph, system: str = "nfc-gcn") -> dict[str, Suggestion]:
+    """Return settings of `system` that suit `graph`, each with its reason; all others stay at their defaults."""
+    model = _system(system).model
+    own = defaults.for_nfc_gcn(graph) if model is NFCGCN else defaults.for_gcn() if model is GCN else {}
+    return {**defaults.for_any_model(graph), **own}
+
+
+def _system(name: str) -> System:
+    if name not in SYSTEMS:
+        raise ConfigError(unknown("model", name, SYSTEMS))
+    return SYSTEMS[name]
+
+
+SUGGESTED = "suggested"
+"""What a config has in place of a preset where :func:`suggest` chose its settings."""
 PRESETS = ("default", "nfc-paper", "paper")
 """In the order in which they are tried: what was chosen here, what NFC-GCN's paper says, what the model's own says."""
 

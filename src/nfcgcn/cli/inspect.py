@@ -11,9 +11,9 @@ import typer
 from nfcgcn import checkpoint, inspection
 from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_assignments
-from nfcgcn.systems import SYSTEMS
+from nfcgcn.systems import make_config
 
 MOST_CLASSES = 20
 """Classes whose label counts are printed, at most; the JSON has all."""
@@ -30,8 +30,7 @@ def inspect(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
 ) -> None:
     """Print what was understood of a graph, with settings that suit it and why; nothing is trained."""
-    if model not in SYSTEMS:
-        raise ConfigError(unknown("model", model, SYSTEMS))
+    make_config(model)  # refuses an unknown model before the graph is read
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
     if settings:
