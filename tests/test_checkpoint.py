@@ -459,8 +459,9 @@ def test_features_in_another_order(run_folder):
         (None, ["c", "b", "a", "d"], [0, 2, 3, -1], [0, 2, -1, -1]),
         (["a", "b", "c"], ["c", "b", "a", "d"], [0, 2, 3, -1], [2, 0, -1, -1]),
         (["a", "b", "c"], ["z"], [-1, 0, -1, 0], [-1, -1, -1, -1]),
+        (["a", "b", "c"], ["c", "a"], [-1, 0, -1, 1], [-1, 2, -1, 0]),
     ],
-    ids=["numbers", "names on one side", "names", "no class known"],
+    ids=["numbers", "names on one side", "names", "no class known", "the last class is known"],
 )
 def test_labels_of_another_graph(run_folder, ours, theirs, labels, expected):
     edit_config(run_folder, class_names=ours)

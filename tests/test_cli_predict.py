@@ -18,6 +18,7 @@ import nfcgcn
 from nfcgcn import cli, datasets
 from nfcgcn.checkpoint import load_run, new_folder, save_run
 from nfcgcn.cli import predict as commands
+from nfcgcn.cli.sources import GraphSource
 from nfcgcn.evaluation import repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import embed, predict_proba
@@ -300,8 +301,7 @@ def test_inspect_prints_what_was_understood(run):
     ):
         assert line in out.splitlines()
     for name, suggestion in found["suggestions"].items():
-        assert f"\n{name} " in out
-        assert suggestion["reason"]
+        assert f"{name:<18}{suggestion['value']!s:<10}{suggestion['reason']}" in out.splitlines()
 
 
 def test_inspect_takes_options_and_a_model(run):
@@ -323,3 +323,25 @@ def test_a_saved_run_knows_its_classes(digits_run):
     found = load_run(digits_run)
     assert found.num_classes == 10
     assert set(asdict(make_config("nfc-gcn").model)) <= set(found.settings)
+
+
+# train on a graph that no preset knows
+
+
+@pytest.mark.parametrize(("more", "kept"), [((), True), (("--set", "bandwidth=4"), False)], ids=["all", "one set"])
+def test_train_says_which_settings_it_took_from_the_graph(run, own, monkeypatch, more, kept):
+    monkeypatch.setattr(GraphSource, "dataset", None)
+    graph = own()
+    code, _, err = run("train", "digits", "--split", "ratio", "--set", "epochs=2", *more, "--out", "here")
+    assert code == 0, err
+    said = " ".join(err.split())
+    listed = said.partition("settings for this graph: ")[2].partition("; `nfcgcn inspect` says why")[0]
+    expected = [f"{name} {s.value}" for name, s in nfcgcn.suggest(graph).items() if name != "epochs"]
+    assert listed.split(", ") == [text for text in expected if kept or not text.startswith("bandwidth")]
+    result = json.loads(Path("here/result.json").read_text())
+    assert result["preset"] == "suggested"
+    assert result["config"]["feature_scale"] == "row-norm"
+    assert run("predict", "here", "digits", "--out", "p.csv")[0] == 0
+    model = nfcgcn.load_model("here")
+    assert model.feature_scale == "row-norm"
+    assert [row["label"] for row in read("p.csv")] == [graph.class_name(c) for c in nfcgcn.predict(model, graph)]

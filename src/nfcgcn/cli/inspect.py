@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nfcgcn import checkpoint, inspection
-from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.cli.console import app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_assignments
@@ -44,10 +44,9 @@ def inspect(
         out.print(f"{name:<18}{value}", highlight=False, markup=False, soft_wrap=True)
     if found["suggestions"]:
         out.print(f"\nsettings of {model} that suit this graph:", highlight=False, markup=False)
-        table = make_table("setting", ">value", "why")
         for name, suggestion in found["suggestions"].items():
-            table.add_row(name, f"{suggestion['value']}", suggestion["reason"])
-        out.print(table)
+            line = f"{name:<18}{suggestion['value']!s:<10}{suggestion['reason']}"
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
