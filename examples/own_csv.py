@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from nfcgcn.explain import explain
 
 import nfcgcn
-from nfcgcn.explain import explain
 
 TOPICS = {
     "astronomy": ["star", "orbit", "telescope", "galaxy", "comet", "eclipse", "planet", "dust"],

@@ -8,14 +8,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from nfcgcn import checkpoint, load_model
-from nfcgcn.checkpoint import CheckpointError, check_free, new_folder, save_run, to_json, write_text
-from nfcgcn.errors import NFCError
+from nfcgcn.checkpoint import CheckpointError, check_free, load_run, new_folder, save_run, to_json, write_text
+from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.evaluation import predict, repeat
+from nfcgcn.graph import Graph
 from nfcgcn.results import describe
 from nfcgcn.systems import SYSTEMS, make_config
 
@@ -80,7 +82,7 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
     config = json.loads((run_folder / "config.json").read_text())
     assert config == {
         "format": 2, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
-        "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": {},
+        "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": None,
         "encoding": None,
     }  # fmt: skip
     assert json.loads((run_folder / "result.json").read_text()) == json.loads(json.dumps(result))
@@ -399,3 +401,92 @@ def test_missing_weights_and_a_file_for_a_folder(tmp_path):
         text = f"{place} is no run folder: {missing} is missing"
         with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
             load_model(place)
+
+
+# A run on another graph
+
+
+def check_features(run_folder, ours, theirs):
+    """Check a graph whose features have the names `theirs`, or that many without names, against a run of `ours`."""
+    edit_config(run_folder, feature_names=None if isinstance(ours, int) else list(ours))
+    count = theirs if isinstance(theirs, int) else len(theirs)
+    names = None if isinstance(theirs, int) else tuple(theirs)
+    other = Graph.from_edges([], np.ones((2, count)), feature_names=names, name="mine")
+    load_run(run_folder).check_features(other)
+
+
+NAMES = [f"f{i}" for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(40, 40), (NAMES, 40), (40, NAMES), (NAMES, NAMES)], ids=["none", "run", "graph", "both"]
+)
+def test_features_that_fit(run_folder, ours, theirs):
+    check_features(run_folder, ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (40, 38, "it lacks column 38, column 39"),
+        (40, 44, "it adds column 40, column 41, column 42 and 1 more"),
+        (NAMES, 38, "it lacks 'f38', 'f39'"),
+        (40, [*NAMES, "x\n", "y"], "it adds 'x\\n', 'y'"),
+        (NAMES, ["new", *NAMES[5:], "old"], "it lacks 'f0', 'f1', 'f2' and 2 more and adds 'new', 'old'"),
+        (["f1", *NAMES[1:]], NAMES[1:], "it lacks 'f1'"),
+    ],
+    ids=["fewer", "more", "named fewer", "named more", "others", "twice"],
+)
+def test_features_that_differ_are_named(run_folder, ours, theirs, said):
+    text = f"'mine' has other features than the run was trained on: {said}; give it the same columns"
+    with pytest.raises(GraphError, match=message(text)):
+        check_features(run_folder, ours, theirs)
+
+
+def test_features_in_another_order(run_folder):
+    text = (
+        "'mine' has the run's features in another order: column 1 is 'f2', in the run it was 'f1'; "
+        "put them in that order"
+    )
+    with pytest.raises(GraphError, match=message(text)):
+        check_features(run_folder, NAMES, ["f0", "f2", "f1", *NAMES[3:]])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "labels", "expected"),
+    [
+        (None, None, [0, 2, 3, -1], [0, 2, -1, -1]),
+        (None, ["c", "b", "a", "d"], [0, 2, 3, -1], [0, 2, -1, -1]),
+        (["a", "b", "c"], ["c", "b", "a", "d"], [0, 2, 3, -1], [2, 0, -1, -1]),
+        (["a", "b", "c"], ["z"], [-1, 0, -1, 0], [-1, -1, -1, -1]),
+        (["a", "b", "c"], ["c", "a"], [-1, 0, -1, 1], [-1, 2, -1, 0]),
+    ],
+    ids=["numbers", "names on one side", "names", "no class known", "the last class is known"],
+)
+def test_labels_of_another_graph(run_folder, ours, theirs, labels, expected):
+    edit_config(run_folder, class_names=ours)
+    graph = Graph.from_edges([], np.ones((4, 40)), labels=labels, class_names=theirs)
+    assert load_run(run_folder).read_labels(graph).tolist() == expected
+
+
+def test_a_new_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "file"
+    with checkpoint.new_file(path) as file:
+        file.write(b"first")
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    assert path.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(RuntimeError), checkpoint.new_file(path) as file:  # noqa: PT012
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_bytes() == b"first"
+    full = f"cannot write {path}: No space left on device; choose another place"
+    with pytest.raises(CheckpointError, match=message(full)), checkpoint.new_file(path):
+        raise OSError(28, "No space left on device")
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_a_folder_is_no_file_to_write(tmp_path):
+    text = f"cannot write {tmp_path}: it is a folder; choose another place"
+    with pytest.raises(CheckpointError, match=message(text)):
+        checkpoint.check_writable(tmp_path)

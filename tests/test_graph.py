@@ -386,3 +386,75 @@ def test_a_graph_is_pickled_without_its_tensors_and_never_copied(form, sparse_gr
     for mine, theirs in zip((again.x, again.edge_index, again.y), tensors, strict=True):
         torch.testing.assert_close(mine.to_dense(), theirs.to_dense())
     assert copy.deepcopy(graph) is graph
+
+
+# Nodes that came later
+
+
+@st.composite
+def grown(draw):
+    """A graph in two parts: how many nodes are old, edges among those, edges of all."""
+    old, new = draw(st.integers(0, 6)), draw(st.integers(0, 4))
+
+    def pairs(n):
+        ids = st.integers(0, max(n - 1, 0))
+        return draw(st.lists(st.tuples(ids, ids), max_size=12)) if n else []
+
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    x = (rng.random((old + new, 3)) < 0.5) * rng.random((old + new, 3))
+    return old, x.astype(np.float32), pairs(old), pairs(old + new)
+
+
+@given(grown(), st.sampled_from(["dense", "sparse"]), st.sampled_from(["dense", "sparse"]))
+def test_an_extended_graph_is_the_one_built_at_once(parts, form, new_form):
+    old, x, before, after = parts
+    make = {"dense": np.asarray, "sparse": sp.csr_array}
+    graph = Graph.from_edges(np.array(before, int).reshape(-1, 2).T, make[form](x[:old]), labels=np.zeros(old, int))
+    found = graph.extend(make[new_form](x[old:]), np.array(after, int).reshape(-1, 2).T)
+    whole = Graph.from_edges(np.array(before + after, int).reshape(-1, 2).T, make[form](x))
+    assert (found.adjacency != whole.adjacency).nnz == 0
+    assert found.adjacency.has_canonical_format
+    assert found.is_sparse == (form == "sparse")
+    dense = found.features.toarray() if found.is_sparse else found.features
+    np.testing.assert_array_equal(dense, x)
+    assert found.labels.tolist() == [0] * old + [-1] * (len(x) - old)
+    assert torch.equal(found.edge_index, whole.edge_index)
+    assert graph.num_nodes == old
+
+
+def test_an_extended_graph_keeps_what_is_known(four_nodes):
+    split = Split(np.array([0]), np.array([1]), np.array([2]))
+    graph = replace(
+        four_nodes, node_names=("a", "b", "c", "d"), class_names=("x", "y"), given=split, encoding={"a": 1},
+        test_nodes=np.array([3]), feature_names=tuple("fghij"),
+    )  # fmt: skip
+    found = graph.extend(np.ones((1, 5)), [[4], [0]], names=["e"])
+    assert found.node_names == ("a", "b", "c", "d", "e")
+    kept = ("name", "class_names", "feature_names", "given", "encoding", "test_nodes")
+    assert all(getattr(found, key) is getattr(graph, key) for key in kept)
+    assert found.adjacency[[4]].indices.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("named", "features", "edges", "names", "text"),
+    [
+        pytest.param(False, np.ones((1, 4)), [], None, "`features` must have the graph's 5 columns, got 4", id="width"),
+        pytest.param(
+            False,
+            np.ones((1, 5)),
+            [[0], [5]],
+            None,
+            "edge 0 names node 5, but the graph has 5 nodes (ids 0 to 4); correct the edge or add the node's features",
+            id="edge",
+        ),
+        pytest.param(True, np.ones((2, 5)), [], None, "`names` must be 2 names, one a node, got None", id="no names"),
+        pytest.param(True, np.ones((2, 5)), [], ["e"], "`names` must be 2 names, one a node, got 1", id="few names"),
+        pytest.param(
+            False, np.ones((1, 5)), [], ["e"], "`names` must be None, as the graph's nodes have none, got 1", id="names"
+        ),
+    ],
+)
+def test_bad_extensions(four_nodes, named, features, edges, names, text):
+    graph = replace(four_nodes, node_names=("a", "b", "c", "d")) if named else four_nodes
+    with pytest.raises(GraphError, match=message(text)):
+        graph.extend(features, edges, names=names)

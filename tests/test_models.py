@@ -14,7 +14,7 @@ from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
-from nfcgcn.models import divide_by_row_sums
+from nfcgcn.models import divide_by_row_norms, divide_by_row_sums
 
 
 def message(text):
@@ -465,6 +465,48 @@ def test_a_model_divides_its_features_by_their_sums(form, layers, sparse_graph):
     model.feature_scale = "row-sum"
     torch.testing.assert_close(model(x, sparse_graph.edge_index), expected)
     assert not torch.allclose(as_given, expected)
+
+
+def test_features_divided_by_their_norms():
+    x = torch.tensor([[3.0, 0, 4], [0, 0, 0], [0, -5, 0]])
+    expected = torch.tensor([[0.6, 0, 0.8], [0, 0, 0], [0, -1, 0]])
+    torch.testing.assert_close(divide_by_row_norms(x), expected)
+    scaled = divide_by_row_norms(x.to_sparse_csr())
+    assert scaled.layout == torch.sparse_csr
+    assert torch.equal(scaled.col_indices(), x.to_sparse_csr().col_indices())
+    torch.testing.assert_close(scaled.to_dense(), expected)
+
+
+@pytest.mark.parametrize(("scale", "divide"), [("row-norm", divide_by_row_norms), ("row-sum", divide_by_row_sums)])
+@pytest.mark.parametrize("layers", [0, 1, 2])
+@pytest.mark.parametrize("form", ["dense", "CSR"])
+def test_nfc_gcn_scales_its_features(form, layers, scale, divide, sparse_graph):
+    x = sparse_graph.x if form == "CSR" else sparse_graph.x.to_dense()
+    model = nfc_gcn(num_layers=layers).eval()
+    as_given, expected = model(x, sparse_graph.edge_index), model(divide(x), sparse_graph.edge_index)
+    hidden = model.embed(divide(x), sparse_graph.edge_index)
+    model.feature_scale = scale
+    torch.testing.assert_close(model(x, sparse_graph.edge_index), expected)
+    torch.testing.assert_close(model.embed(x, sparse_graph.edge_index), hidden)
+    assert not torch.allclose(as_given, expected)
+    model.feature_scale = "given"
+    assert torch.equal(model(x, sparse_graph.edge_index), as_given)
+
+
+@pytest.mark.parametrize("model", ["nfc-gcn", "gcn"])
+@pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
+def test_features_that_need_a_gradient_are_scaled_anew_in_every_pass(model, dense_graph):
+    net = (nfc_gcn() if model == "nfc-gcn" else GCN(40, 8, 2, 3)).eval()
+    net.feature_scale = "row-norm"
+    x = dense_graph.x.clone().requires_grad_()
+    gradients = []
+    for _ in range(2):
+        x.grad = None
+        net(x, dense_graph.edge_index).square().sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    # A row's scores do not change as it grows along itself.
+    torch.testing.assert_close((x.grad * x).sum(1).detach(), torch.zeros(300), atol=1e-3, rtol=0)
 
 
 def test_dropout_of_sparse_features_touches_nonzeros_only(sparse_graph):

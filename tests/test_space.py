@@ -5,7 +5,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from nfcgcn.graph import Graph
 from nfcgcn.space import search_space, with_params
-from nfcgcn.systems import SYSTEMS, config_for, make_config
+from nfcgcn.systems import SYSTEMS, make_config
 
 
 def graph_of(num_features):
@@ -54,7 +54,7 @@ def test_no_decay_at_all_can_be_tried_first():
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_whatever_is_suggested_can_be_built(system, num_features):
     graph = graph_of(num_features)
-    config = config_for(graph, system)
+    config = make_config(system, graph=graph)
     space = search_space(config, graph)
     assert {"learning_rate", "weight_decay"} < space.keys()
     assert not space.keys() & {"conv", "backend", "epochs", "split"}

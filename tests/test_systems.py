@@ -9,7 +9,7 @@ import torch
 from nfcgcn.errors import ConfigError
 from nfcgcn.models import divide_by_row_sums
 from nfcgcn.settings import settings_of
-from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, config_for, make_config, preset_tables
+from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
 from nfcgcn.training import TrainingConfig
 
 
@@ -43,6 +43,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "dropout": 0.5,
         "slot_order": "random",
         "resample": "once",
+        "feature_scale": "given",
         "epochs": 200,
         "weight_decay": 1e-4,
         "monitor": "accuracy",
@@ -310,17 +311,17 @@ def test_an_infinite_count_is_refused():
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_config_for_a_graph_with_few_features(system, four_nodes):
-    config = config_for(four_nodes, system)
+    config = make_config(system, graph=four_nodes)
     config.build(four_nodes, 0)
     if system.startswith("nfc-gcn"):
         assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
-        told = config_for(four_nodes, system, settings={"kernel_size": 3, "stride": "2"}).values
+        told = make_config(system, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
         assert (told["kernel_size"], told["stride"]) == (3, 2)
 
 
 def test_a_config_for_a_graph_keeps_presets(dense_graph):
-    assert config_for(dense_graph, dataset="digits") == make_config(dataset="digits")
-    assert config_for(dense_graph, dataset="cora") == make_config(dataset="cora")
+    assert make_config(graph=dense_graph, dataset="digits") == make_config(dataset="digits")
+    assert make_config(graph=dense_graph, dataset="cora") == make_config(dataset="cora")
 
 
 def test_a_preset_from_a_file(tmp_path, dense_graph):
@@ -331,7 +332,7 @@ def test_a_preset_from_a_file(tmp_path, dense_graph):
         make_config("gcn", settings={"hidden_channels": 5, "split": "ratio", "epochs": 3}), preset=str(path)
     )
     assert make_config("gcn", preset=str(path), settings={"hidden_channels": "6"}).values["hidden_channels"] == 6
-    assert config_for(dense_graph, preset=str(path)).values["kernel_size"] == 7
+    assert make_config(graph=dense_graph, preset=str(path)).values["kernel_size"] == 7
 
 
 FILES = {

@@ -12,19 +12,23 @@ from nfcgcn.checkpoint import load_model as load_model
 from nfcgcn.datasets import load as load
 from nfcgcn.errors import NFCError as NFCError
 from nfcgcn.evaluation import accuracy as accuracy
-from nfcgcn.evaluation import predict as predict
 from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
 from nfcgcn.formats import from_networkx as from_networkx
 from nfcgcn.formats import write_npz as write_npz
 from nfcgcn.graph import Graph as Graph
 from nfcgcn.graph import Split as Split
+from nfcgcn.inference import embed as embed
+from nfcgcn.inference import predict as predict
+from nfcgcn.inference import predict_proba as predict_proba
+from nfcgcn.inspection import inspect as inspect
 from nfcgcn.layers import GraphConv as GraphConv
 from nfcgcn.layers import NodeFeatureConv as NodeFeatureConv
 from nfcgcn.models import NFCGCN as NFCGCN
 from nfcgcn.sampling import sample_neighbours as sample_neighbours
 from nfcgcn.splits import make_split as make_split
 from nfcgcn.systems import make_config as make_config
+from nfcgcn.systems import suggest as suggest
 from nfcgcn.training import TrainingConfig as TrainingConfig
 from nfcgcn.training import fit as fit
 
@@ -40,16 +44,20 @@ __all__ = [  # noqa: RUF022  (reading order)
     "write_npz",
     "Graph",
     "Split",
+    "inspect",
     "make_split",
     "sample_neighbours",
     "NodeFeatureConv",
     "GraphConv",
     "NFCGCN",
     "GCN",
+    "suggest",
     "make_config",
     "TrainingConfig",
     "fit",
     "predict",
+    "predict_proba",
+    "embed",
     "accuracy",
     "repeat",
     "summarise",

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from nfcgcn.errors import NFCError
+from nfcgcn import files
+from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.evaluation import Repeat
-from nfcgcn.files import new_file
-from nfcgcn.graph import Graph
+from nfcgcn.graph import Graph, Ints
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import make_config
 
@@ -66,20 +69,29 @@ def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written later, before the work that would be lost."""
     with _plain_errors(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    write_bytes(path, text.encode())
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write bytes into; it takes the place of `path` only when the block ends well."""
+    with _plain_errors(path), files.new_file(path) as draft, draft.open("wb") as file:
+        yield file
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    with _plain_errors(path), new_file(path) as draft:
-        draft.write_bytes(content)
+    with new_file(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
 
 
 def to_json(value: Any) -> str:
@@ -119,16 +131,54 @@ class SavedRun:
     settings: dict[str, Any]
     seed: int
     num_features: int
+    num_classes: int
     feature_names: tuple[str, ...] | None
     class_names: tuple[str, ...] | None
     dataset: str
-    dataset_options: dict[str, Any]
+    dataset_options: dict[str, Any] | None
+    """What a built-in dataset was loaded with; None where the training graph was another."""
     encoding: dict[str, Any] | None
     """How the columns of the training graph's tables were read; None where it did not come from tables."""
 
     def class_name(self, label: int) -> str:
         """Name a class as the training graph did."""
         return self.class_names[label] if self.class_names is not None else str(label)
+
+    def check_features(self, graph: Graph) -> None:
+        """Refuse a graph whose features are not those of the training graph, and say which columns differ.
+
+        Names are compared where both have them, else numbers of columns.
+        """
+        ours, theirs = self.feature_names, graph.feature_names
+        if ours is None or theirs is None:
+            missing = [_column(ours, i) for i in range(graph.num_features, self.num_features)]
+            extra = [_column(theirs, i) for i in range(self.num_features, graph.num_features)]
+        else:
+            missing = [repr(name) for name in (Counter(ours) - Counter(theirs)).elements()]
+            extra = [repr(name) for name in (Counter(theirs) - Counter(ours)).elements()]
+        if missing or extra:
+            found = [f"{what} {_first_three(those)}" for what, those in (("lacks", missing), ("adds", extra)) if those]
+            raise GraphError(
+                f"'{graph.name}' has other features than the run was trained on: it {' and '.join(found)}; "
+                "give it the same columns"
+            )
+        if ours and theirs and ours != theirs:
+            place = next(i for i in range(len(ours)) if ours[i] != theirs[i])
+            raise GraphError(
+                f"'{graph.name}' has the run's features in another order: column {place} is {theirs[place]!r}, "
+                f"in the run it was {ours[place]!r}; put them in that order"
+            )
+
+    def read_labels(self, graph: Graph) -> Ints:
+        """Return the labels of `graph` as the run numbers its classes, -1 for none and for classes it does not know.
+
+        Names are compared where both have them, else numbers.
+        """
+        if self.class_names is None or graph.class_names is None:
+            return np.where(graph.labels < self.num_classes, graph.labels, -1)
+        number = {name: label for label, name in enumerate(self.class_names)}
+        known = np.array([number.get(name, -1) for name in graph.class_names] + [-1], np.int64)
+        return known[graph.labels]  # the label -1 is the last entry
 
 
 def load_run(folder: Path | str) -> SavedRun:
@@ -153,10 +203,11 @@ def load_run(folder: Path | str) -> SavedRun:
             settings=dict(config["settings"]),
             seed=int(config["seed"]),
             num_features=int(config["num_features"]),
+            num_classes=int(config["num_classes"]),
             feature_names=None if config["feature_names"] is None else tuple(config["feature_names"]),
             class_names=None if config["class_names"] is None else tuple(config["class_names"]),
             dataset=config["dataset"],
-            dataset_options=dict(config["dataset_options"]),
+            dataset_options=None if config["dataset_options"] is None else dict(config["dataset_options"]),
             encoding=config["encoding"],
         )
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -169,6 +220,15 @@ def load_run(folder: Path | str) -> SavedRun:
 def load_model(folder: Path | str) -> NodeClassifier:
     """Rebuild the model that a run folder keeps, in evaluation mode."""
     return load_run(folder).model
+
+
+def _column(names: Sequence[str] | None, number: int) -> str:
+    return f"column {number}" if names is None else repr(names[number])
+
+
+def _first_three(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
+    return ", ".join(columns[:3]) + more
 
 
 @contextmanager

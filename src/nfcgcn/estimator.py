@@ -34,7 +34,7 @@ from nfcgcn.models import FeatureScale
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder
 from nfcgcn.splits import hold_out
-from nfcgcn.systems import config_for
+from nfcgcn.systems import make_config
 from nfcgcn.training import Monitor, choose_device, fit
 
 OWN = ("graph", "model", "preset", "settings", "validation_fraction", "random_state", "device")
@@ -138,7 +138,9 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.classes_, nodes, labels = _read_labels(y, rows, type(self).__name__)
         graph = _with_labels(graph, nodes, labels, self.classes_)
         settings = {name: v for name, v in self.get_params(deep=False).items() if name not in OWN and v is not None}
-        self.config_ = config_for(graph, self.model, preset=self.preset, settings={**(self.settings or {}), **settings})
+        self.config_ = make_config(
+            self.model, graph=graph, preset=self.preset, settings={**(self.settings or {}), **settings}
+        )
         held = hold_out(labels, self.validation_fraction, generator(seed, "split"))
         run_model = self.config_.build(graph, seed)
         run = fit(

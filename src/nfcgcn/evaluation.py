@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, Split
+from nfcgcn.inference import predict as predict
 from nfcgcn.models import NodeClassifier
 from nfcgcn.systems import Config
 from nfcgcn.training import Epoch, Run, fit_together
@@ -58,15 +59,6 @@ def summarise(values: Sequence[float]) -> Summary:
     std = float(np.std(runs, ddof=1))
     reach = float(stdtrit(len(runs) - 1, 0.975)) * std / len(runs) ** 0.5
     return {"mean": mean, "std": std, "ci95": (mean - reach, mean + reach), "runs": runs}
-
-
-@torch.no_grad()
-def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
-    """Return the predicted class of every node, ``[N]``."""
-    model.to(device).eval()
-    scores = model(graph.x.to(device), graph.edge_index.to(device))
-    classes: Ints = scores.argmax(1).cpu().numpy()
-    return classes
 
 
 def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:

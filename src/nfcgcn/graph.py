@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -92,23 +92,8 @@ class Graph:
         """
         x = _as_features(features)
         n = x.shape[0]
-        pairs = np.asarray(edges)
-        if pairs.size == 0:
-            pairs = np.zeros((2, 0), dtype=np.int64)
-        if pairs.ndim != 2 or pairs.shape[0] != 2:
-            raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}")
-        if not np.issubdtype(pairs.dtype, np.integer):
-            raise GraphError(f"`edges` must hold integer node ids, got {pairs.dtype}")
-        outside = (pairs < 0) | (pairs >= n)
-        if outside.any():
-            where = int(outside.any(axis=0).argmax())
-            culprit = int(pairs[:, where][outside[:, where]][0])
-            raise GraphError(
-                f"edge {where} names node {culprit}, but the graph has {n} nodes (ids 0 to {n - 1}); "
-                "correct the edge or add the node's features"
-            )
         return cls(
-            adjacency=_undirected(pairs.astype(np.int64), n),
+            adjacency=_undirected(_as_pairs(edges, n), n),
             features=x,
             labels=np.full(n, -1, np.int64) if labels is None else _as_labels(labels),
             name=name,
@@ -152,6 +137,47 @@ class Graph:
             mask[torch.from_numpy(getattr(split, part))] = True
             data[f"{part}_mask"] = mask
         return data
+
+    def extend(
+        self,
+        features: sp.sparray | sp.spmatrix | npt.ArrayLike,
+        edges: npt.ArrayLike,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> Graph:
+        """Return the graph with nodes appended, which have no label: for those that came after training.
+
+        Old nodes keep their numbers, new ones follow. ``edges [2, E]`` join any two nodes, old or new; `names` are
+        those of the new nodes, for a graph whose nodes have names.
+
+        Cost: a copy of the graph.
+        """
+        new = _as_features(features)
+        count, n = new.shape[0], self.num_nodes
+        if new.shape[1] != self.num_features:
+            raise GraphError(f"`features` must have the graph's {self.num_features} columns, got {new.shape[1]}")
+        if (names is None) != (self.node_names is None) or (names is not None and len(names) != count):
+            wanted = "None, as the graph's nodes have none" if self.node_names is None else f"{count} names, one a node"
+            raise GraphError(f"`names` must be {wanted}, got {'None' if names is None else len(names)}")
+        pairs = _as_pairs(edges, n + count)
+        old = sp.csr_array(
+            (self.adjacency.data, self.adjacency.indices, np.pad(self.adjacency.indptr, (0, count), mode="edge")),
+            shape=(n + count, n + count),
+        )
+        adjacency = sp.csr_array(old + _undirected(pairs, n + count))
+        adjacency.data[:] = 1.0
+        rows: sp.csr_array | Floats
+        if isinstance(self.features, np.ndarray):
+            rows = np.concatenate([self.features, new if isinstance(new, np.ndarray) else new.toarray()])
+        else:
+            rows = sp.vstack([self.features, sp.csr_array(new)], format="csr")
+        return replace(
+            self,
+            adjacency=adjacency,
+            features=rows,
+            labels=np.concatenate([self.labels, np.full(count, -1, np.int64)]),
+            node_names=None if self.node_names is None else (*self.node_names, *(names or ())),
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -267,6 +293,25 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split('{self.name}', train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
+
+
+def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
+    pairs = np.asarray(edges)
+    if pairs.size == 0:
+        pairs = np.zeros((2, 0), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[0] != 2:
+        raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}")
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise GraphError(f"`edges` must hold integer node ids, got {pairs.dtype}")
+    outside = (pairs < 0) | (pairs >= n)
+    if outside.any():
+        where = int(outside.any(axis=0).argmax())
+        culprit = int(pairs[:, where][outside[:, where]][0])
+        raise GraphError(
+            f"edge {where} names node {culprit}, but the graph has {n} nodes (ids 0 to {n - 1}); "
+            "correct the edge or add the node's features"
+        )
+    return pairs.astype(np.int64)
 
 
 def _undirected(pairs: Ints, n: int) -> sp.csr_array:

@@ -179,7 +179,9 @@ class NodeFeatureConv(nn.Module):
 
         if self.training and self.resample == "epoch":
             return self._order(x, table(np.random.default_rng(int(torch.randint(2**62, ())))))
-        drawn = self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")), num_nodes, x.device)
+        drawn = self._table.get(
+            edge_index, lambda _: table(generator(self.seed, "neighbours")), num_nodes, x.device, self.seed
+        )
         return self._order(x, drawn)
 
     def _order(self, x: Tensor, drawn: Tensor) -> Tensor:

@@ -29,19 +29,20 @@ from nfcgcn.layers import (
 )
 from nfcgcn.sampling import SlotOrder
 
-FeatureScale = Literal["given", "row-sum"]
+FeatureScale = Literal["given", "row-sum", "row-norm"]
 
 
 class NodeClassifier(nn.Module, ABC):
     """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
 
     feature_scale: FeatureScale = "given"
-    """Whether :meth:`read` takes features as given or divides those of each node by their sum."""
+    """Whether features are taken as given, or those of each node divided by their sum or by their Euclidean norm."""
 
     def __init__(self) -> None:
         super().__init__()
         self._normalised: Remembered[Sparse] = Remembered()
         self._features: Remembered[Tensor | Sparse] = Remembered()
+        self._scaled: Remembered[Tensor] = Remembered()
 
     @abstractmethod
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -68,16 +69,24 @@ class NodeClassifier(nn.Module, ABC):
 
         A CSR ``x`` stays sparse, and dropout touches its nonzeros only.
         """
-        h = self._features.get(x, self._ready, self.feature_scale)
+        # What was computed from features that need a gradient belongs to one backward pass and is not kept.
+        h = self._ready(x) if x.requires_grad else self._features.get(x, self._ready, self.feature_scale)
         if isinstance(h, Tensor):
             return drop(h, dropout, self.training)
         if not self.training or dropout == 0:
             return h
         return h.with_values(drop(h.matrix.values()[:, None], dropout, True).squeeze(1))
 
+    def scale(self, x: Tensor) -> Tensor:
+        """Return the features as ``feature_scale`` has them, computed once a graph."""
+        if self.feature_scale == "given":
+            return x
+        if x.requires_grad:
+            return scale_features(x, self.feature_scale)
+        return self._scaled.get(x, lambda x: scale_features(x, self.feature_scale), self.feature_scale)
+
     def _ready(self, x: Tensor) -> Tensor | Sparse:
-        if self.feature_scale == "row-sum":
-            x = divide_by_row_sums(x)
+        x = scale_features(x, self.feature_scale)
         return Sparse.from_csr(x) if x.layout == torch.sparse_csr else x
 
     def adjacency(self, x: Tensor, edge_index: Tensor) -> Sparse:
@@ -86,15 +95,38 @@ class NodeClassifier(nn.Module, ABC):
         return self._normalised.get(edge_index, lambda e: normalised_adjacency(e, *key), *key)
 
 
+def scale_features(x: Tensor, scale: FeatureScale) -> Tensor:
+    """Return the features, dense or CSR, as the scale of this name has them."""
+    if scale == "row-sum":
+        return divide_by_row_sums(x)
+    return divide_by_row_norms(x) if scale == "row-norm" else x
+
+
 def divide_by_row_sums(x: Tensor) -> Tensor:
     """Divide each row of a dense or CSR matrix by its sum; rows that sum to 0 stay as they are."""
+    return _divide_rows(x, _row_sums(x))
+
+
+def divide_by_row_norms(x: Tensor) -> Tensor:
+    """Divide each row of a dense or CSR matrix by its Euclidean norm; rows of zeros stay as they are."""
     if x.layout != torch.sparse_csr:
-        sums = x.sum(1, keepdim=True)
-        return x / torch.where(sums == 0, 1, sums)
-    sums = (x @ torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
-    scale = torch.where(sums == 0, 1, sums)
+        return _divide_rows(x, torch.linalg.vector_norm(x, dim=1))
+    squares = csr_tensor(x.crow_indices(), x.col_indices(), x.values().square(), x.shape)
+    return _divide_rows(x, _row_sums(squares).sqrt())
+
+
+def _row_sums(x: Tensor) -> Tensor:
+    if x.layout != torch.sparse_csr:
+        return x.sum(1)
+    return (x @ torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
+
+
+def _divide_rows(x: Tensor, by: Tensor) -> Tensor:
+    by = torch.where(by == 0, 1, by)
+    if x.layout != torch.sparse_csr:
+        return x / by[:, None]
     starts = x.crow_indices()
-    values = x.values() / torch.repeat_interleave(scale, starts.diff(), output_size=x.values().numel())
+    values = x.values() / torch.repeat_interleave(by, starts.diff(), output_size=x.values().numel())
     return csr_tensor(starts, x.col_indices(), values, x.shape)
 
 
@@ -174,13 +206,17 @@ class NFCGCN(NodeClassifier):
     def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``: ``[N, channels]``."""
         if not len(self.hidden):
-            h: Tensor = self.nfc(x, edge_index, neighbours=neighbours)
-            return h
+            return self.convolve(x, edge_index, neighbours)
         adjacency = self.adjacency(x, edge_index)
         h = self._read_map(self.hidden[0], x, edge_index, neighbours)
         for layer in self.hidden[1:]:
             h = layer(drop(F.relu(h), self.dropout, self.training), adjacency)
         return drop(F.relu(h), self.dropout, self.training)
+
+    def convolve(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
+        """Return ``H(0)``, the node-feature convolution's output: ``[N, nfc.out_channels]``."""
+        h: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
+        return h
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
@@ -191,11 +227,12 @@ class NFCGCN(NodeClassifier):
 
     def _read_map(self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
         """Return ``layer(H(0))`` without ``H(0)``, which the layer would multiply by its matrix first."""
+        scaled = self.scale(x)
         if isinstance(layer, GraphConv):
-            h = self.nfc.project(x, edge_index, layer.weight, neighbours=neighbours)
+            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours)
             return layer.propagate(h, self.adjacency(x, edge_index))
         assert isinstance(layer, Linear)  # noqa: S101
-        return self.nfc.project(x, edge_index, layer.weight.mT, neighbours=neighbours) + layer.bias
+        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours) + layer.bias
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""

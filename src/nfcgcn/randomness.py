@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stage = Literal["data", "split", "neighbours", "weights", "training", "picture", "tuning"]
+Stage = Literal["data", "split", "neighbours", "weights", "training", "picture", "draws", "tuning"]
 
 
 def _sequence(seed: int, stage: Stage) -> np.random.SeedSequence:

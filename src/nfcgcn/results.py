@@ -26,11 +26,14 @@ def describe(
     command: str | None = None,
     dataset_options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the result of repeated runs as plain values, ready for JSON."""
+    """Return the result of repeated runs as plain values, ready for JSON.
+
+    ``dataset_options`` are those that a built-in dataset was loaded with, None for any other graph.
+    """
     split = repeats[0].split
     return {
         "dataset": graph.name,
-        "dataset_options": dict(dataset_options or {}),
+        "dataset_options": None if dataset_options is None else dict(dataset_options),
         "model": config.system,
         "preset": config.preset,
         "split": split.name,

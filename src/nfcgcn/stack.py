@@ -32,7 +32,17 @@ def _shape(model: nn.Module) -> tuple[object, ...]:
     assert isinstance(model, NFCGCN)  # noqa: S101
     nfc = model.nfc
     shapes = tuple((name, tuple(p.shape)) for name, p in model.named_parameters())
-    return (shapes, nfc.stride, nfc.conv, nfc.activation, nfc.dropout, nfc.bandwidth, nfc.slot_order, model.dropout)
+    return (
+        shapes,
+        nfc.stride,
+        nfc.conv,
+        nfc.activation,
+        nfc.dropout,
+        nfc.bandwidth,
+        nfc.slot_order,
+        model.dropout,
+        model.feature_scale,
+    )
 
 
 def _matrix(layer: nn.Module) -> Tensor:
@@ -65,6 +75,7 @@ class Stack(nn.Module):
             p for p, name in zip(self.stacked, self.names, strict=True) if first.get_parameter(name) is decayed[0]
         ]
         nfc = first.nfc
+        x = first.scale(x)
         tables = torch.stack([m.eval().nfc.table_for(x, edge_index) for m in models])
         self.tables = Tables(x, tables)
         matrix, transpose, _ = first.adjacency(x, edge_index)

@@ -10,8 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nfcgcn import defaults
 from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.baselines.jknet import Mode
+from nfcgcn.datasets import DATASETS
+from nfcgcn.defaults import Suggestion
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels import Backend
@@ -27,6 +30,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+SCALE_MEANING = "features as they are, or those of a node divided by their sum or their Euclidean norm"
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,14 @@ class NFCGCNConfig:
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
     resample: Resample = setting("once", "draw neighbours once a run, or anew every training epoch")
     backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
+    feature_scale: FeatureScale = setting("given", SCALE_MEANING)
 
 
 @dataclass(frozen=True)
 class BaselineConfig:
     """What all baselines can be told."""
 
-    feature_scale: FeatureScale = setting("given", "features as they are, or those of a node divided by their sum")
+    feature_scale: FeatureScale = setting("given", SCALE_MEANING)
 
 
 @dataclass(frozen=True)
@@ -254,20 +261,22 @@ def make_config(
     *,
     dataset: str | None = None,
     preset: str | None = None,
+    graph: Graph | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """Put a config together: a system's defaults, then a preset for the dataset, then single settings.
 
     ``preset`` is one of ``PRESETS`` or the path of a TOML file, as ``nfcgcn tune`` writes it, which is for any dataset.
     Without a ``preset``, the first of ``PRESETS`` that knows the dataset is used, of those made for the split that
-    `settings` name if there are any; where none knows it, bare defaults.
+    `settings` name if there are any; where none knows it, bare defaults. A `graph` that is no built-in dataset gets
+    what :func:`suggest` says in place of a preset.
     """
-    if system not in SYSTEMS:
-        raise ConfigError(unknown("model", system, SYSTEMS))
-    chosen = SYSTEMS[system]
+    chosen = _system(system)
     settings = settings or {}
     preset = preset or _fitting_preset(system, dataset, settings.get("split"))
     values = preset_values(preset, system, dataset)
+    if graph is not None and not values and dataset not in DATASETS:
+        preset, values = SUGGESTED, {name: suggestion.value for name, suggestion in suggest(graph, system).items()}
     clash = next((k for k, v in chosen.fixed.items() if settings.get(k, v) != v), None)
     if clash:
         raise ConfigError(f"`{clash}` is {chosen.fixed[clash]} in model '{system}'; choose another --model instead")
@@ -277,25 +286,21 @@ def make_config(
     return Config(system, preset, model, training, split)
 
 
-def config_for(
-    graph: Graph,
-    system: str = "nfc-gcn",
-    *,
-    dataset: str | None = None,
-    preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Config:
-    """Put a config together for a graph: defaults that its features allow, where neither preset nor settings say."""
-    config = make_config(system, dataset=dataset, preset=preset, settings=settings)
-    said = {**(settings or {}), **preset_values(config.preset, system, dataset)}
-    fitting = {
-        name: max(1, min(getattr(config.model, name), graph.num_features))
-        for name in ("kernel_size", "stride")
-        if hasattr(config.model, name) and name not in said
-    }
-    return make_config(system, dataset=dataset, preset=preset, settings={**fitting, **(settings or {})})
+def suggest(graph: Graph, system: str = "nfc-gcn") -> dict[str, Suggestion]:
+    """Return settings of `system` that suit `graph`, each with its reason; all others stay at their defaults."""
+    model = _system(system).model
+    own = defaults.for_nfc_gcn(graph) if model is NFCGCN else defaults.for_gcn() if model is GCN else {}
+    return {**defaults.for_any_model(graph), **own}
 
 
+def _system(name: str) -> System:
+    if name not in SYSTEMS:
+        raise ConfigError(unknown("model", name, SYSTEMS))
+    return SYSTEMS[name]
+
+
+SUGGESTED = "suggested"
+"""What a config has in place of a preset where :func:`suggest` chose its settings."""
 PRESETS = ("default", "nfc-paper", "paper")
 """In the order in which they are tried: what was chosen here, what NFC-GCN's paper says, what the model's own says."""
 

@@ -68,7 +68,7 @@ class SampledClassifier(NodeClassifier):
             rng = generator(self.seed, "neighbours")
             return torch.from_numpy(draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)).to(x.device)
 
-        return self._table.get(edge_index, draw, x.shape[0], x.device)
+        return self._table.get(edge_index, draw, x.shape[0], x.device, self.seed)
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the layer's weights."""

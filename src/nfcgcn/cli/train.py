@@ -21,7 +21,7 @@ from nfcgcn.randomness import generator
 from nfcgcn.report import Page, render
 from nfcgcn.results import describe
 from nfcgcn.settings import read_assignments
-from nfcgcn.systems import PRESETS, SYSTEMS, make_config
+from nfcgcn.systems import PRESETS, SUGGESTED, SYSTEMS, make_config, suggest
 
 MOST_PICTURED = 1500
 """Test nodes in the picture of the learned representation, at most."""
@@ -63,13 +63,17 @@ def train(
     if json_file:
         checkpoint.check_writable(json_file)
     graph = source.load(options)
-    if graph.given is not None and "split" not in settings:
-        config = make_config(model, dataset=source.dataset, preset=preset, settings={**settings, "split": "given"})
+    if graph.given is not None:
+        settings.setdefault("split", "given")
+    config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
     err.print(
         f"{graph}, {SYSTEMS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,
         markup=False,
     )
+    if config.preset == SUGGESTED:
+        used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
+        err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
     try:
         with training_bar(seeds * config.training.epochs) as on_epoch:
             repeats = repeat(graph, config, range(first_seed, first_seed + seeds), device=chosen, on_epoch=on_epoch)
@@ -77,7 +81,9 @@ def train(
         err.print("interrupted before the first epoch ended; nothing was written")
         raise typer.Exit(INTERRUPTED) from None
     command = f"nfcgcn {shlex.join(sys.argv[1:])}"
-    result = describe(graph, config, repeats, device=chosen, command=command, dataset_options=options)
+    result = describe(
+        graph, config, repeats, device=chosen, command=command, dataset_options=options if source.dataset else None
+    )
     result["interrupted"] = interrupted = result["interrupted"] or len(repeats) < seeds
     shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
     with checkpoint.new_folder(folder, force=force) as draft:

@@ -15,7 +15,7 @@ from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table,
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.settings import read_assignments
 from nfcgcn.study import Trial
-from nfcgcn.systems import PRESETS, config_for, make_config
+from nfcgcn.systems import PRESETS, make_config
 from nfcgcn.training import Epoch
 
 
@@ -62,7 +62,7 @@ def tune(
     for path in (preset_file, study):
         checkpoint.check_writable(path)
     graph = source.load(options)
-    config = config_for(graph, model, dataset=source.dataset, preset=preset, settings=settings)
+    config = make_config(model, graph=graph, dataset=source.dataset, preset=preset, settings=settings)
     err.print(
         f"{graph}, preset {config.preset}, split {config.split.split}, study {study}", highlight=False, markup=False
     )

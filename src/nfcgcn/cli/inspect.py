@@ -1,0 +1,75 @@
+"""`nfcgcn inspect`: what was understood of a graph, and what suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nfcgcn import checkpoint, inspection
+from nfcgcn.cli.console import app, out
+from nfcgcn.cli.sources import GraphSource, takes_graph
+from nfcgcn.errors import ConfigError
+from nfcgcn.settings import read_assignments
+from nfcgcn.systems import make_config
+
+MOST_CLASSES = 20
+"""Classes whose label counts are printed, at most; the JSON has all."""
+
+
+@app.command()
+@takes_graph
+def inspect(
+    source: GraphSource,
+    model: Annotated[str, typer.Option(help="Whose settings to suggest: a name from `nfcgcn models`.")] = "nfc-gcn",
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset.")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
+) -> None:
+    """Print what was understood of a graph, with settings that suit it and why; nothing is trained."""
+    make_config(model)  # refuses an unknown model before the graph is read
+    settings = read_assignments(assignments or [])
+    options = source.take_options(settings)
+    if settings:
+        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+    if json_file:
+        checkpoint.check_writable(json_file)
+    found = inspection.inspect(source.load(options), system=model)
+    if json_file:
+        checkpoint.write_text(json_file, checkpoint.to_json(found))
+    for name, value in _lines(found):
+        out.print(f"{name:<18}{value}", highlight=False, markup=False, soft_wrap=True)
+    if found["suggestions"]:
+        out.print(f"\nsettings of {model} that suit this graph:", highlight=False, markup=False)
+        for name, suggestion in found["suggestions"].items():
+            line = f"{name:<18}{suggestion['value']!s:<10}{suggestion['reason']}"
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    degrees, parts, labels, features = (found[key] for key in ("degrees", "components", "labels", "features"))
+    yield "graph", found["name"]
+    yield "nodes", f"{found['nodes']:,}, {found['isolated_nodes']:,} of them isolated"
+    yield "edges", f"{found['edges']:,}, without loops and duplicates, each counted once"
+    low, median, mean, high = (degrees[key] for key in ("min", "median", "mean", "max"))
+    yield "degrees", f"{low} at least, {median:g} median, {mean:.2f} mean, {high} at most"
+    if degrees["unfilled"] is not None:
+        yield "", f"{degrees['unfilled']:.1%} of the nodes have fewer neighbours than the suggested map has room for"
+    yield "components", f"{parts['count']:,}, the largest of {parts['largest']:,} nodes"
+    same = found["homophily"]
+    yield "homophily", "unknown: no edge joins two labelled nodes" if same is None else f"{same:.1%} of labelled edges"
+    counts = list(labels["counts"].items())
+    listed = ", ".join(f"{name!r} {count:,}" for name, count in counts[:MOST_CLASSES])
+    more = f" and {len(counts) - MOST_CLASSES} more" if len(counts) > MOST_CLASSES else ""
+    yield "labels", f"{labels['classes']} classes: {listed}{more}" if counts else "none"
+    yield "", f"{labels['unlabelled']:,} nodes without a label"
+    yield "features", f"{features['count']:,}, {features['form']}, {features['density']:.2%} of the values not 0"
+    if features["min"] is not None:
+        yield "", f"values from {features['min']:g} to {features['max']:g}"
+    yield "", f"nodes with zeros only: {features['zero_rows']:,}; constant columns: {features['constant_columns']:,}"
+    split = found["given_split"]
+    sizes = split and ", ".join(f"{size:,} {part}" for part, size in split.items())
+    yield "given split", sizes or "none"

@@ -1,0 +1,189 @@
+"""`nfcgcn predict` and `embed`: a trained model on any graph that has its features."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from nfcgcn import checkpoint, inference
+from nfcgcn.checkpoint import SavedRun
+from nfcgcn.cli.console import app, choose_device, err, out
+from nfcgcn.cli.sources import GraphSource, takes_graph
+from nfcgcn.datasets import DATASETS
+from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.graph import Floats, Graph
+from nfcgcn.inference import LAYERS, Prediction
+from nfcgcn.settings import read_assignments
+
+LONGEST_ID = 1000
+"""Characters of an id in an .npz file, whose texts are all as long as the longest."""
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")]
+OptionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default those of the run."),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+@takes_graph
+def predict(
+    run: RunArgument,
+    source: GraphSource,
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV file to write.")],
+    draws: Annotated[
+        int,
+        typer.Option(min=1, help="Average over this many draws of neighbours and add a column `uncertainty`."),
+    ] = 1,
+    assignments: OptionsOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write the class of each node, and the probability of every class, to a CSV file.
+
+    With --draws the column `uncertainty` holds the standard deviation, over the draws, of the probability of the
+    node's class. The graph may be another than the one trained on, as long as it has the same features.
+    """
+    chosen = choose_device(device)
+    saved = checkpoint.load_run(run)
+    checkpoint.check_writable(out_file)
+    graph = read_graph(saved, source, assignments or [])
+    found = inference.predict_proba(saved.model, graph, draws=draws, seed=saved.seed, device=chosen)
+    rows = list(_rows(saved, graph, found, uncertain=draws > 1))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    checkpoint.write_text(out_file, text.getvalue())
+    if found.draws < draws:
+        err.print(f"{saved.system} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
+    _warn_of_formulas(rows)
+    for line in _summary(saved, graph, found):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+@takes_graph
+def embed(
+    run: RunArgument,
+    source: GraphSource,
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz or .parquet file to write.")],
+    layer: Annotated[
+        str,
+        typer.Option(
+            help="last: what the last layer reads, h(K-1); first: the node-feature convolution's output, h(0); "
+            "scores: class scores before the softmax, h(K)."
+        ),
+    ] = "last",
+    assignments: OptionsOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write a representation of each node to an .npz file (`ids`, `embedding`) or a Parquet file (`id`, `h0`, ...)."""
+    if out_file.suffix not in (".npz", ".parquet"):
+        raise ConfigError(f"`--out` must end in .npz or .parquet, got '{out_file.name}'")
+    if out_file.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write an .npz file")
+    if layer not in LAYERS:
+        raise ConfigError(unknown("layer", layer, LAYERS))
+    chosen = choose_device(device)
+    saved = checkpoint.load_run(run)
+    checkpoint.check_writable(out_file)
+    graph = read_graph(saved, source, assignments or [])
+    found = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
+    (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, found)
+    shape = f"{found.shape[0]} nodes x {found.shape[1]} numbers"
+    out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
+
+
+def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
+    """Read the graph that a run is to be used on, as the run's own was read; refuse one with other features.
+
+    A dataset keeps the options that the run had, unless they are given; without GRAPH the run's own dataset is meant.
+    """
+    if source == GraphSource(data_dir=source.data_dir):
+        if run.dataset_options is None or run.dataset not in DATASETS:
+            raise ConfigError(f"name the GRAPH; that of the run, '{run.dataset}', is none that nfcgcn comes with")
+        source = replace(source, graph=run.dataset)
+    settings = read_assignments(assignments)
+    options = source.take_options(settings)
+    if settings:
+        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+    if source.dataset == run.dataset:
+        options = {**(run.dataset_options or {}), **options}
+    graph = source.load(options, encoding=run.encoding)
+    run.check_features(graph)
+    return graph
+
+
+def _rows(run: SavedRun, graph: Graph, found: Prediction, *, uncertain: bool) -> Iterator[list[str]]:
+    classes = [run.class_name(c) for c in range(run.num_classes)]
+    yield ["id", "label", *(f"p_{name}" for name in classes), *(["uncertainty"] if uncertain else [])]
+    figures = np.column_stack([found.probabilities, found.uncertainty]) if uncertain else found.probabilities
+    for name, label, row in zip(_ids(graph), found.classes.tolist(), figures.tolist(), strict=True):
+        yield [str(name), classes[label], *(f"{figure:.6g}" for figure in row)]
+
+
+def _summary(run: SavedRun, graph: Graph, found: Prediction) -> Iterator[str]:
+    counts = np.bincount(found.classes, minlength=run.num_classes)
+    shares = ", ".join(f"{run.class_name(c)}: {count}" for c, count in enumerate(counts.tolist()))
+    yield f"{graph.num_nodes} nodes; {shares}"
+    labels = run.read_labels(graph)
+    labelled = int((graph.labels >= 0).sum())
+    if labelled:
+        met = int(((labels == found.classes) & (labels >= 0)).sum())
+        yield (
+            f"{met} of the graph's {labelled} labels met, {100 * met / labelled:.2f} %; "
+            "no test accuracy where the run was trained on some of these nodes"
+        )
+    if foreign := labelled - int((labels >= 0).sum()):
+        yield f"{foreign} of the labels are of classes that the run does not know, and count as not met"
+
+
+def _warn_of_formulas(rows: Sequence[Sequence[str]]) -> None:
+    # Ids must come back as they went in, for the file to be joined to other tables: such cells are told, not changed.
+    risky = [cell for row in rows for cell in row[:2] if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell)]
+    if risky:
+        err.print(
+            f"warning: {len(risky)} ids or labels begin as formulas do, first {risky[0]!r}; "
+            "let no spreadsheet open the file but as text",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ids(graph: Graph) -> Sequence[str] | Sequence[int]:
+    return range(graph.num_nodes) if graph.node_names is None else graph.node_names
+
+
+def _write_npz(path: Path, graph: Graph, found: Floats) -> None:
+    ids: Any = np.arange(graph.num_nodes) if graph.node_names is None else graph.node_names
+    longest = max(map(len, graph.node_names or ("",)), default=0)
+    if longest > LONGEST_ID:
+        raise ConfigError(f"an id of {longest} characters is too long for .npz, {LONGEST_ID} are allowed; use .parquet")
+    with checkpoint.new_file(path) as file:
+        np.savez(file, ids=np.asarray(ids), embedding=found)
+
+
+def _write_parquet(path: Path, graph: Graph, found: Floats) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(found.T)}}
+    with checkpoint.new_file(path) as file:
+        pyarrow.parquet.write_table(pyarrow.table(columns), file)
