@@ -155,7 +155,10 @@ class NodeFeatureConv(nn.Module):
         if neighbours is None:
             if edge_index is None:
                 raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
-            return self._draw(x, edge_index)
+            if self.training and self.resample == "epoch":
+                rng = np.random.default_rng(int(torch.randint(2**62, ())))
+                return self._order(x, self._draw(x, edge_index, rng))
+            return self.table(x, edge_index)
         if neighbours.shape != (x.shape[0], self.bandwidth):
             raise GraphError(
                 f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
@@ -165,18 +168,18 @@ class NodeFeatureConv(nn.Module):
             raise GraphError(f"`neighbours` names a node outside 0 to {x.shape[0] - 1}")
         return neighbours
 
-    def _draw(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the neighbour table ``[N, bandwidth]`` that evaluation uses, drawn once a graph."""
         num_nodes = x.shape[0]
-        starts, columns = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
-
-        def table(rng: np.random.Generator) -> Tensor:
-            drawn = draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)
-            return torch.from_numpy(drawn).to(x.device)
-
-        if self.training and self.resample == "epoch":
-            return self._order(x, table(np.random.default_rng(int(torch.randint(2**62, ())))))
-        drawn = self._table.get(edge_index, lambda _: table(generator(self.seed, "neighbours")), num_nodes, x.device)
+        drawn = self._table.get(
+            edge_index, lambda e: self._draw(x, e, generator(self.seed, "neighbours")), num_nodes, x.device
+        )
         return self._order(x, drawn)
+
+    def _draw(self, x: Tensor, edge_index: Tensor, rng: np.random.Generator) -> Tensor:
+        num_nodes = x.shape[0]
+        lists = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
+        return torch.from_numpy(draw_neighbours(*lists, bandwidth=self.bandwidth, rng=rng)).to(x.device)
 
     def _order(self, x: Tensor, drawn: Tensor) -> Tensor:
         if self.slot_order == "random":
