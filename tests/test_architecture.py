@@ -21,11 +21,12 @@ ORDER = [
     {"models"},
     {"baselines"},
     {"training"},
-    {"systems"},
-    {"evaluation"},
+    {"systems", "rays"},
+    {"evaluation", "explain"},
     {"checkpoint", "results"},
     {"figures", "benchmark"},
     {"report"},
+    {"reasons"},
     {"cli"},
 ]
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}

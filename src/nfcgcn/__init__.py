@@ -1,6 +1,6 @@
 """Graph node-feature convolution (NFC-GCN): learning on graphs whose nodes carry features.
 
-In reading order: get a graph, split it, build a model, train it, judge it.
+In reading order: get a graph, split it, build a model, train it, judge it, ask why.
 """
 
 from nfcgcn.baselines import GCN as GCN
@@ -11,6 +11,8 @@ from nfcgcn.evaluation import accuracy as accuracy
 from nfcgcn.evaluation import predict as predict
 from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
+from nfcgcn.explain import explain as explain
+from nfcgcn.explain import explain_classes as explain_classes
 from nfcgcn.graph import Graph as Graph
 from nfcgcn.graph import Split as Split
 from nfcgcn.layers import GraphConv as GraphConv
@@ -41,6 +43,8 @@ __all__ = [  # noqa: RUF022  (reading order)
     "accuracy",
     "repeat",
     "summarise",
+    "explain",
+    "explain_classes",
     "load_model",
     "NFCError",
 ]

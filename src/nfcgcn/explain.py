@@ -56,8 +56,10 @@ class Explanation:
     node: int
     target: int
     """The class."""
+    predicted: int
+    """The class with the highest score."""
     score: float
-    """Of the class, before the softmax."""
+    """Of the class `target`, before the softmax."""
     baseline: float
     """The score were all features 0: the bias of the last layer, or 0 where there is none."""
     contributions: sp.csr_array
@@ -115,11 +117,11 @@ def explain(model: nn.Module, graph: Graph, node: int, *, target: int | None = N
     if not 0 <= node < graph.num_nodes:
         raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
     ray = make_ray(model, graph, np.array([node]))
-    predicted = ray.scores(ray.at(1.0)[0]).detach()[0]
-    if target is None:
-        target = int(predicted.argmax())
-    if not 0 <= target < len(predicted):
-        raise ConfigError(f"`target` must be a class from 0 to {len(predicted) - 1}, got {target}")
+    scores = ray.scores(ray.at(1.0)[0]).detach()[0]
+    predicted = int(scores.argmax())
+    target = predicted if target is None else target
+    if not 0 <= target < len(scores):
+        raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
     integral = _integrate(ray, lambda scores: scores[0, target])
     slots, own_map = ray.own_map(node, integral.points) if isinstance(ray, MapRay) else (None, None)
     contributions = ray.contributions(integral.points)
@@ -127,6 +129,7 @@ def explain(model: nn.Module, graph: Graph, node: int, *, target: int | None = N
     return Explanation(
         node=node,
         target=target,
+        predicted=predicted,
         score=integral.score,
         baseline=integral.baseline,
         contributions=contributions,

@@ -26,7 +26,7 @@ from nfcgcn.graph import Graph, Ints, csr_tensor
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve, feature_map
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
-from nfcgcn.models import NFCGCN, divide_by_row_sums
+from nfcgcn.models import NFCGCN, NodeClassifier
 
 Doubles = npt.NDArray[np.float64]
 M = TypeVar("M", bound=nn.Module)
@@ -218,7 +218,7 @@ class FeatureRay(Ray):
         reach = _reach(model)
         self.hops = count_hops(graph, nodes, graph.num_nodes if reach is None else reach)
         if reach is None:
-            self.hops[self.hops < 0] = graph.num_nodes
+            self.hops[self.hops < 0] = graph.num_nodes  # no path, and yet they may count
         # One more ring of nodes gives those that count their true degrees.
         around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (reach or 0) + 1) >= 0))
         self.size = (len(around), graph.num_features)
@@ -227,21 +227,21 @@ class FeatureRay(Ray):
                 f"the scores depend on {self.size[0]} nodes of {self.size[1]} features, more than are laid out at a "
                 "time; explain other nodes, or a model of fewer layers"
             )
-        self.model: Any = _double(model)
+        self.model = _double(model)
         self.local = torch.from_numpy(np.searchsorted(around, nodes))
         local = graph.adjacency[around][:, around].tocoo()
         self.edge_index = torch.from_numpy(np.stack([local.col, local.row]).astype(np.int64))
-        if isinstance(self.model, SampledClassifier):
-            everywhere = model.table(graph.x, graph.edge_index).numpy()[around]  # type: ignore[operator]
+        if isinstance(model, SampledClassifier) and isinstance(self.model, SampledClassifier):
+            everywhere = model.table(graph.x, graph.edge_index).numpy()[around]
             inside = np.isin(everywhere, around).all(1, keepdims=True)
             table = torch.from_numpy(np.searchsorted(around, np.where(inside, everywhere, around[:, None])))
-            self.model.table = lambda *_: table
-        x = sp.csr_array(graph.features, dtype=np.float64)
-        if getattr(self.model, "feature_scale", "given") == "row-sum":
-            x = _scipy(divide_by_row_sums(_csr(x)))
-            self.model.feature_scale = "given"
+            self.model.table = lambda *_: table  # type: ignore[method-assign]
         counted = np.flatnonzero(self.hops >= 0)
-        rows = sp.csr_array(x[counted])
+        rows = sp.csr_array(graph.features[counted], dtype=np.float64)
+        if isinstance(self.model, NodeClassifier) and self.model.feature_scale == "row-sum":
+            sums = rows.sum(axis=1)
+            rows = sp.csr_array(sp.diags_array(1 / np.where(sums == 0, 1, sums)) @ rows)
+            self.model.feature_scale = "given"
         self.node = np.repeat(counted, np.diff(rows.indptr))
         self.feature = rows.indices.astype(np.int64)
         self.place = torch.from_numpy(np.searchsorted(around, self.node)), torch.from_numpy(self.feature)
@@ -309,8 +309,3 @@ def _normalised(graph: Graph, rows: Ints) -> Sparse:
 def _csr(matrix: sp.csr_array) -> Tensor:
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)
-
-
-def _scipy(x: Tensor) -> sp.csr_array:
-    parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
-    return sp.csr_array(parts, shape=tuple(x.shape))
