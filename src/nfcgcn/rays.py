@@ -23,7 +23,7 @@ from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, csr_tensor
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve, feature_map
+from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, compose, convolve, feature_map
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
 from nfcgcn.models import NFCGCN, NodeClassifier
@@ -99,7 +99,8 @@ class MapRay(Ray):
         self.features = sp.csr_array(graph.features[self.sources], dtype=np.float64)
         self.x = _csr(self.features)
         self.shape = graph.features.shape
-        self.composed = self._compose() if self.nfc.activation == "none" else None
+        sizes = {"bandwidth": self.nfc.bandwidth, "num_features": self.nfc.in_channels, "stride": self.nfc.stride}
+        self.composed = compose(self.weight, self.matrix, **sizes) if self.nfc.activation == "none" else None
         self._whole: Tensor | None = None
         self._seen: dict[float, tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}
@@ -149,13 +150,6 @@ class MapRay(Ray):
         row = int(np.searchsorted(self.rows, node))
         (cells,) = self._cells(slice(row, row + 1), points)
         return self.sources[self.table[row].numpy()], sp.csr_array(cells)
-
-    def _compose(self) -> Tensor:
-        """Return the linear map of each slot, ``[n, D, H]``."""
-        maps = self.matrix.new_zeros(self.matrix.shape[1], self.nfc.bandwidth, self.nfc.in_channels).requires_grad_()
-        z = convolve(maps, self.weight, stride=self.nfc.stride).flatten(1)
-        (slopes,) = torch.autograd.grad(z, maps, self.matrix.mT)
-        return slopes.permute(1, 2, 0)
 
     def _through_composed(self, gradient: Tensor, composed: Tensor) -> sp.csr_array:
         """Carry ``[rows, H]`` back to the nonzero features; all places where a node stands are added up first."""

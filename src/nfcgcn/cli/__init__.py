@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from nfcgcn import __version__
-from nfcgcn.cli import bench, explain, listing, train
+from nfcgcn.cli import bench, explain, export, listing, train
 from nfcgcn.cli.console import app
 from nfcgcn.errors import NFCError, NFCWarning
 
-__all__ = ["app", "bench", "explain", "listing", "main", "train"]
+__all__ = ["app", "bench", "explain", "export", "listing", "main", "train"]
 
 
 def main() -> None:
