@@ -24,7 +24,7 @@ ORDER = [
     {"systems", "rays"},
     {"evaluation", "explain"},
     {"checkpoint", "results"},
-    {"figures", "benchmark"},
+    {"figures", "benchmark", "export"},
     {"report"},
     {"reasons"},
     {"cli"},

@@ -1,6 +1,6 @@
 """Graph node-feature convolution (NFC-GCN): learning on graphs whose nodes carry features.
 
-In reading order: get a graph, split it, build a model, train it, judge it, ask why.
+In reading order: get a graph, split it, build a model, train it, judge it, ask why, ship it.
 """
 
 from nfcgcn.baselines import GCN as GCN
@@ -13,6 +13,7 @@ from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
 from nfcgcn.explain import explain as explain
 from nfcgcn.explain import explain_classes as explain_classes
+from nfcgcn.export import export as export
 from nfcgcn.graph import Graph as Graph
 from nfcgcn.graph import Split as Split
 from nfcgcn.layers import GraphConv as GraphConv
@@ -46,5 +47,6 @@ __all__ = [  # noqa: RUF022  (reading order)
     "explain",
     "explain_classes",
     "load_model",
+    "export",
     "NFCError",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Floats, Ints
-from nfcgcn.kernels import Backend
+from nfcgcn.kernels import Backend, opaque
 from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
@@ -34,6 +34,7 @@ class Remembered(Generic[T]):
         self._rest: tuple[Any, ...] = ()
         self._value: T | None = None
 
+    @opaque
     def get(self, tensor: Tensor, compute: Callable[[Tensor], T], *also: Any) -> T:
         """Return what ``compute(tensor)`` gave the last time, or compute it; it also depends on `also`."""
         rest = (0 if tensor.is_inference() else tensor._version, *also)
@@ -124,11 +125,13 @@ class NodeFeatureConv(nn.Module):
         """Draw the filters anew (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
+    @opaque
     def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
         table = self._table_for(x, edge_index, neighbours)
         return node_feature_conv(x, table, self.weight, backend=self.backend, **self._options())
 
+    @opaque
     def project(
         self, x: Tensor, edge_index: Tensor | None, matrix: Tensor, *, neighbours: Tensor | None = None
     ) -> Tensor:

@@ -7,13 +7,19 @@ folder's ``__init__`` pairs the two and chooses.
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
+
+import torch
 
 from nfcgcn.errors import ConfigError, NFCWarning
 
 Backend = Literal["auto", "reference", "cpu"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @cache
@@ -42,3 +48,17 @@ def choose(backend: Backend, refusal: str | None, *, expected: bool = False) -> 
 @cache
 def _say_once(message: str) -> None:
     warnings.warn(message, NFCWarning, stacklevel=4)
+
+
+def opaque(function: Callable[P, T]) -> Callable[P, T]:
+    """Let ``torch.compile`` call a function as it is: it stumbles over what Numba and NumPy do, and over caches."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            # Made here and not beforehand, since this loads the compiler, a second's work.
+            closed: Callable[P, T] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return closed(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
