@@ -436,8 +436,8 @@ def test_what_is_remembered_follows_dtype_nodes_and_features():
     layer(torch.ones(4, 2), edges)
     assert layer(torch.ones(6, 2), edges).shape == (6, 4)
     near_one, near_two = torch.tensor([[1.0, 0], [1, 0.1], [0, 1]]), torch.tensor([[1.0, 0], [0, 1], [1, 0.1]])
-    assert layer._draw(near_one, edges)[0].tolist() == [0, 1, 2]
-    assert layer._draw(near_two, edges)[0].tolist() == [0, 2, 1]
+    assert layer.table(near_one, edges)[0].tolist() == [0, 1, 2]
+    assert layer.table(near_two, edges)[0].tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Graph node-feature convolution (NFC-GCN): learning on graphs whose nodes carry features.
 
-In reading order: get a graph, split it, build a model, train it, judge it.
+In reading order: get a graph, split it, build a model, train it, judge it, ask why, ship it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from nfcgcn.errors import NFCError as NFCError
 from nfcgcn.evaluation import accuracy as accuracy
 from nfcgcn.evaluation import repeat as repeat
 from nfcgcn.evaluation import summarise as summarise
+from nfcgcn.explain import explain as explain
+from nfcgcn.explain import explain_classes as explain_classes
+from nfcgcn.export import export as export
 from nfcgcn.formats import from_networkx as from_networkx
 from nfcgcn.formats import write_npz as write_npz
 from nfcgcn.graph import Graph as Graph
@@ -61,7 +64,10 @@ __all__ = [  # noqa: RUF022  (reading order)
     "accuracy",
     "repeat",
     "summarise",
+    "explain",
+    "explain_classes",
     "load_model",
+    "export",
     "NFCClassifier",
     "NFCEmbedder",
     "NFCError",

@@ -1,4 +1,4 @@
-"""Figures as self-contained SVG documents: training curves, confusion matrix, learned representation.
+"""Figures as self-contained SVG documents: training curves, confusion matrix, learned representation, contributions.
 
 The same input gives the same bytes. Text stays text, so that it can be searched, copied and read aloud.
 """
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ MOST_COUNTED_CLASSES = 40
 """A confusion matrix of more classes shows colours only."""
 MOST_LABELLED_CLASSES = 60
 MOST_VECTOR_POINTS = 2000
+_CELL = (0.45, 0.28)
+"""Inches of a contribution's cell."""
 
 # Verdana is as wide as DejaVu Sans, with which matplotlib measures; the fonts after them are narrower: nothing is cut.
 _STYLE: Any = {
@@ -156,6 +158,68 @@ def representation(points: Array, labels: Array, predictions: Array, class_names
             note += f"; names: the {len(named)} largest of {len(present)} classes"
         axes.text(low[0], low[1] - 0.02, note if len(places) else "no node to show", color=MUTED, fontsize=8, va="top")
         return _svg(figure)
+
+
+def contributions(
+    table: Array, rows: Sequence[Sequence[str]], columns: Sequence[str], *, sums: Literal["both", "rows"], meaning: str
+) -> str:
+    """Draw contributions as a heat map, blue for what was added and red for what was taken away.
+
+    ``table [R + 1, F + 1]`` has a last row for the nodes, and a last column for the features, that have no name in
+    `rows` and `columns`; either is left out where it is 0. A row has a name and, after it, what else is to be said of
+    it. Sums stand beside each row and, with ``sums="both"``, below each column. `meaning` says what a cell is.
+    """
+    table = np.asarray(table, dtype=np.float64)
+    largest = float(np.abs(table[:-1, :-1]).max(initial=0)) or 1.0
+    labels = [" · ".join([_short(name, 26), *(_short(more, 16) for more in rest if more)]) for name, *rest in rows]
+    names, heads = [*labels, "other nodes"], [*(_short(name, 26) for name in columns), "other features"]
+    if not table[-1].any():
+        table, names = table[:-1], names[:-1]
+    if not table[:, -1].any():
+        table, heads = table[:, :-1], heads[:-1]
+    table, heads = np.hstack([table, table.sum(axis=1, keepdims=True)]), [*heads, "sum"]
+    if sums == "both":
+        table, names = np.vstack([table, table.sum(axis=0)]), [*names, "sum"]
+    lefts = np.arange(len(heads)) + 0.35 * (np.arange(len(heads)) >= len(columns))
+    tops = np.arange(len(names)) + 0.35 * (np.arange(len(names)) >= len(rows))
+    with _canvas() as figure:
+        figure.set_size_inches(_CELL[0] * (lefts[-1] + 1), _CELL[1] * (tops[-1] + 1))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, lefts[-1] + 1), ylim=(tops[-1] + 1, 0))
+        axes.spines[:].set_visible(False)
+        unit = _write_cells(axes, table, lefts, tops, (len(rows), len(columns)), largest)
+        axes.set_xticks(lefts + 0.5, heads, rotation=90, fontsize=8)
+        axes.set_yticks(tops + 0.5, names, fontsize=8)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0, labelcolor=INK)
+        axes.text(0, tops[-1] + 1.6, f"{meaning}{unit}", color=MUTED, fontsize=8, va="top")
+        wide = max(sum(map(_is_wide, name)) for name in names + heads)
+        return _svg(figure, pad=0.12 + 0.06 * wide)
+
+
+def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: tuple[int, int], largest: float) -> str:
+    """Colour the first rows and columns, write every number, and say in which unit."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    exponent = int(np.floor(np.log10(np.abs(table).max(initial=0) or 1.0)))
+    unit = 1.0 if -3 <= exponent <= 3 else 10.0**exponent
+    decimals = int(np.clip(1 - np.floor(np.log10(largest / unit)), 0, 4))
+    for row, column in np.ndindex(table.shape):
+        value, left, top = table[row, column], lefts[column], tops[row]
+        inside = row < coloured[0] and column < coloured[1]
+        if inside:
+            face = colormaps["RdBu"](0.5 + 0.5 * value / largest)
+            axes.add_patch(Rectangle((left, top), 1, 1, facecolor=face, edgecolor="white", linewidth=0.8))
+        if inside and not value:
+            continue
+        text = f"{value / unit:+.{decimals}f}".replace("-", "\u2212")
+        if not text.strip("+\u22120."):
+            text = text[1:]
+        colour = "white" if inside and abs(value) > 0.65 * largest else INK if inside else MUTED
+        size = min(7.5, 72 * _CELL[0] / (0.64 * (len(text) + 0.5)))
+        axes.text(left + 0.5, top + 0.53, text, ha="center", va="center", color=colour, fontsize=size)
+    return "" if unit == 1.0 else f", in units of 1e{exponent}"
 
 
 def _curve_panel(axes: Axes, histories: list[Any], what: str, best: float | None, best_label: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError, NFCError, unknown
 from nfcgcn.graph import Floats, Ints
-from nfcgcn.kernels import Backend
+from nfcgcn.kernels import Backend, opaque
 from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal, variant_for
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
@@ -34,6 +34,7 @@ class Remembered(Generic[T]):
         self._rest: tuple[Any, ...] = ()
         self._value: T | None = None
 
+    @opaque
     def get(self, tensor: Tensor, compute: Callable[[Tensor], T], *also: Any) -> T:
         """Return what ``compute(tensor)`` gave the last time, or compute it; it also depends on `also`."""
         rest = (0 if tensor.is_inference() else tensor._version, *also)
@@ -124,16 +125,18 @@ class NodeFeatureConv(nn.Module):
         """Draw the filters anew (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
+    @opaque
     def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
-        table = self.table_for(x, edge_index, neighbours)
+        table = self._table_for(x, edge_index, neighbours)
         return node_feature_conv(x, table, self.weight, backend=self.backend, **self._options())
 
+    @opaque
     def project(
         self, x: Tensor, edge_index: Tensor | None, matrix: Tensor, *, neighbours: Tensor | None = None
     ) -> Tensor:
         """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``."""
-        table = self.table_for(x, edge_index, neighbours)
+        table = self._table_for(x, edge_index, neighbours)
         return projected(x, table, self.weight, matrix, backend=self.backend, **self._options())
 
     def why(self, x: Tensor) -> str:
@@ -152,14 +155,16 @@ class NodeFeatureConv(nn.Module):
         seed = int(torch.randint(2**62, ())) if dropout else 0
         return {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
 
-    def table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None = None) -> Tensor:
-        """Return the neighbour table of a pass: the given one, checked, or the one drawn from the edges."""
+    def _table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None) -> Tensor:
         if x.shape[1] != self.in_channels:
             raise GraphError(f"`x` must have {self.in_channels} features, as the layer was made for, got {x.shape[1]}")
         if neighbours is None:
             if edge_index is None:
                 raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
-            return self._draw(x, edge_index)
+            if self.training and self.resample == "epoch":
+                rng = np.random.default_rng(int(torch.randint(2**62, ())))
+                return self._order(x, self._draw(x, edge_index, rng))
+            return self.table(x, edge_index)
         if neighbours.shape != (x.shape[0], self.bandwidth):
             raise GraphError(
                 f"`neighbours` must have shape [{x.shape[0]}, {self.bandwidth}] (nodes, bandwidth), "
@@ -169,20 +174,18 @@ class NodeFeatureConv(nn.Module):
             raise GraphError(f"`neighbours` names a node outside 0 to {x.shape[0] - 1}")
         return neighbours
 
-    def _draw(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the neighbour table ``[N, bandwidth]`` that evaluation uses, drawn once a graph."""
         num_nodes = x.shape[0]
-        starts, columns = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
-
-        def table(rng: np.random.Generator) -> Tensor:
-            drawn = draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)
-            return torch.from_numpy(drawn).to(x.device)
-
-        if self.training and self.resample == "epoch":
-            return self._order(x, table(np.random.default_rng(int(torch.randint(2**62, ())))))
         drawn = self._table.get(
-            edge_index, lambda _: table(generator(self.seed, "neighbours")), num_nodes, x.device, self.seed
+            edge_index, lambda e: self._draw(x, e, generator(self.seed, "neighbours")), num_nodes, x.device, self.seed
         )
         return self._order(x, drawn)
+
+    def _draw(self, x: Tensor, edge_index: Tensor, rng: np.random.Generator) -> Tensor:
+        num_nodes = x.shape[0]
+        lists = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
+        return torch.from_numpy(draw_neighbours(*lists, bandwidth=self.bandwidth, rng=rng)).to(x.device)
 
     def _order(self, x: Tensor, drawn: Tensor) -> Tensor:
         if self.slot_order == "random":

@@ -41,6 +41,28 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the whole page. t-SNE takes most of the time: some seconds for 1500 nodes."""
+    summary = page.summary
+    test, val = summary["test_accuracy"], summary["val_accuracy"]
+    points = plane(page.embedding, seed=page.shown_seed)
+    return fill(
+        "run.html",
+        page=page,
+        summary=summary,
+        test=test,
+        num_runs=len(test["runs"]),
+        # An interrupted run may have fewer results than seeds.
+        runs=list(zip(summary["seeds"], test["runs"], val["runs"], summary["epochs"], strict=False)),
+        curves=image(figures.curves(page.histories, summary["epochs"])),
+        curves_text=_describe_curves(page),
+        confusion=image(figures.confusion(page.confusion, page.class_names)),
+        confusion_text=_describe_confusion(page.confusion, page.class_names),
+        representation=image(figures.representation(points, page.labels, page.predictions, page.class_names)),
+        representation_text=_describe_representation(page),
+    )
+
+
+def fill(template: str, **values: Any) -> str:
+    """Fill in one of the package's templates; whatever is put in is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -53,23 +75,7 @@ def render(page: Page) -> str:
     environment.filters.update(
         percent=_percent, duration=_duration, setting=_setting, count=_count, counted=_counted, interval=_interval
     )
-    summary = page.summary
-    test, val = summary["test_accuracy"], summary["val_accuracy"]
-    points = plane(page.embedding, seed=page.shown_seed)
-    return environment.get_template("run.html").render(
-        page=page,
-        summary=summary,
-        test=test,
-        num_runs=len(test["runs"]),
-        # An interrupted run may have fewer results than seeds.
-        runs=list(zip(summary["seeds"], test["runs"], val["runs"], summary["epochs"], strict=False)),
-        curves=_image(figures.curves(page.histories, summary["epochs"])),
-        curves_text=_describe_curves(page),
-        confusion=_image(figures.confusion(page.confusion, page.class_names)),
-        confusion_text=_describe_confusion(page.confusion, page.class_names),
-        representation=_image(figures.representation(points, page.labels, page.predictions, page.class_names)),
-        representation_text=_describe_representation(page),
-    )
+    return environment.get_template(template).render(**values)
 
 
 def plane(embedding: Array, seed: int = 0) -> Array:
@@ -112,7 +118,7 @@ def _principal(centred: Array) -> Array:
     return np.pad(scores, ((0, 0), (0, 2 - scores.shape[1])))
 
 
-def _image(svg: str) -> dict[str, Any]:
+def image(svg: str) -> dict[str, Any]:
     """Return what an `<img>` needs; its size in pixels lets the page stand still while it loads."""
     width, height = svg.partition('viewBox="0 0 ')[2].partition('"')[0].split()
     return {

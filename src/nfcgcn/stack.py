@@ -76,7 +76,7 @@ class Stack(nn.Module):
         ]
         nfc = first.nfc
         x = first.scale(x)
-        tables = torch.stack([m.eval().nfc.table_for(x, edge_index) for m in models])
+        tables = torch.stack([m.nfc.table(x, edge_index) for m in models])
         self.tables = Tables(x, tables)
         matrix, transpose, _ = first.adjacency(x, edge_index)
         self.adjacency = _short(matrix), _short(transpose)

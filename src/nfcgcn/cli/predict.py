@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +15,10 @@ import typer
 from nfcgcn import checkpoint, inference
 from nfcgcn.checkpoint import SavedRun
 from nfcgcn.cli.console import app, choose_device, err, out
-from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.datasets import DATASETS
+from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Floats, Graph
 from nfcgcn.inference import LAYERS, Prediction
-from nfcgcn.settings import read_assignments
 
 LONGEST_ID = 1000
 """Characters of an id in an .npz file, whose texts are all as long as the longest."""
@@ -100,26 +97,6 @@ def embed(
     (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, found)
     shape = f"{found.shape[0]} nodes x {found.shape[1]} numbers"
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
-
-
-def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
-    """Read the graph that a run is to be used on, as the run's own was read; refuse one with other features.
-
-    A dataset keeps the options that the run had, unless they are given; without GRAPH the run's own dataset is meant.
-    """
-    if source == GraphSource(data_dir=source.data_dir):
-        if run.dataset_options is None or run.dataset not in DATASETS:
-            raise ConfigError(f"name the GRAPH; that of the run, '{run.dataset}', is none that nfcgcn comes with")
-        source = replace(source, graph=run.dataset)
-    settings = read_assignments(assignments)
-    options = source.take_options(settings)
-    if settings:
-        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
-    if source.dataset == run.dataset:
-        options = {**(run.dataset_options or {}), **options}
-    graph = source.load(options, encoding=run.encoding)
-    run.check_features(graph)
-    return graph
 
 
 def _rows(run: SavedRun, graph: Graph, found: Prediction, *, uncertain: bool) -> Iterator[list[str]]:

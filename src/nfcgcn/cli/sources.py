@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -13,11 +13,12 @@ import typer
 from rich.markup import escape
 
 from nfcgcn import datasets
+from nfcgcn.checkpoint import SavedRun
 from nfcgcn.cli.console import err
 from nfcgcn.errors import ConfigError
 from nfcgcn.formats.tables import stem
 from nfcgcn.graph import Graph
-from nfcgcn.settings import read_number
+from nfcgcn.settings import read_assignments, read_number
 
 
 @dataclass(frozen=True)
@@ -121,3 +122,23 @@ def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
+    """Read the graph that a run is to be used on, as the run's own was read; refuse one with other features.
+
+    A dataset keeps the options that the run had, unless they are given; without GRAPH the run's own dataset is meant.
+    """
+    if source == GraphSource(data_dir=source.data_dir):
+        if run.dataset_options is None or run.dataset not in datasets.DATASETS:
+            raise ConfigError(f"name the GRAPH; that of the run, '{run.dataset}', is none that nfcgcn comes with")
+        source = replace(source, graph=run.dataset)
+    settings = read_assignments(assignments)
+    options = source.take_options(settings)
+    if settings:
+        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+    if source.dataset == run.dataset:
+        options = {**(run.dataset_options or {}), **options}
+    graph = source.load(options, encoding=run.encoding)
+    run.check_features(graph)
+    return graph

@@ -7,15 +7,21 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
+
+import torch
 
 from nfcgcn.errors import ConfigError, NFCWarning
 
 Backend = Literal["auto", "reference", "cpu", "gpu"]
 Precision = Literal["float32", "tf32", "bf16"]
 """What products on a GPU round their factors to; sums are always float32."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @cache
@@ -52,3 +58,17 @@ def choose(backend: Backend, variant: Literal["cpu", "gpu"], refusal: str | None
 @cache
 def _say_once(message: str) -> None:
     warnings.warn(message, NFCWarning, stacklevel=4)
+
+
+def opaque(function: Callable[P, T]) -> Callable[P, T]:
+    """Let ``torch.compile`` call a function as it is: it stumbles over what Numba and NumPy do, and over caches."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            # Made here and not beforehand, since this loads the compiler, a second's work.
+            closed: Callable[P, T] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return closed(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call

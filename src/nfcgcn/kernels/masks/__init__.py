@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.kernels import numba_refusal
+from nfcgcn.kernels import numba_refusal, opaque
 
 
+@opaque
 def dropout(h: Tensor, rate: float, training: bool) -> Tensor:
     """Drop cells of ``h [N, H]`` in training, as ``torch.nn.functional.dropout`` does.
 

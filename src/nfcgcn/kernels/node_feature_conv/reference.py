@@ -136,3 +136,14 @@ def convolve(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
         maps = maps.unfold(1, width, 1).transpose(2, 3).reshape(-1, width, num_features)
     out = F.conv1d(maps, weight, stride=stride) if maps.is_cuda else _Convolve.apply(maps, weight, stride)  # type: ignore[no-untyped-call]
     return out.view(num_nodes, bandwidth - width + 1, filters, -1)
+
+
+def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:
+    """Return ``M [n, D, H]`` such that, without an activation, ``h(0) @ matrix`` is the sum of ``x_j M_j`` over slots.
+
+    It is the gradient of one map's outcome, which is the same for every map.
+    """
+    maps = matrix.new_zeros(matrix.shape[1], bandwidth, num_features).requires_grad_()
+    h = convolve(maps, weight, stride=stride).flatten(1)
+    (slopes,) = torch.autograd.grad(h, maps, matrix.mT)
+    return slopes.permute(1, 2, 0)

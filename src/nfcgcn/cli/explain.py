@@ -1,0 +1,78 @@
+"""`nfcgcn explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from nfcgcn import checkpoint
+from nfcgcn.cli.console import app, err, make_table, out
+from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
+from nfcgcn.errors import ConfigError, unknown
+
+SUFFIXES = (".html", ".svg", ".csv")
+
+
+@app.command("explain")
+@takes_graph
+def explain_run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
+    source: GraphSource,
+    node: Annotated[str | None, typer.Option(metavar="ID", help="The node, by name or, without names, number.")] = None,
+    class_name: Annotated[
+        str | None, typer.Option("--class", metavar="NAME", help="Class to explain; by default the predicted one.")
+    ] = None,
+    every_class: Annotated[
+        bool, typer.Option("--global", help="In place of a node: the features that matter for each class.")
+    ] = False,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Also write this .html, .svg or .csv file.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=60, help="Contributions to show.")] = 20,
+) -> None:
+    """Say which features of which neighbour decided the class of a node; contributions add up to the score's change."""
+    from nfcgcn.explain import explain, explain_classes
+    from nfcgcn.reasons import class_reasons, find_node, node_reasons, write
+
+    if every_class == (node is not None):
+        raise ConfigError("say which node with --node ID, or ask about every class with --global")
+    if every_class and class_name is not None:
+        raise ConfigError("--class goes with --node; --global explains every class")
+    if out_file is not None:
+        if out_file.suffix.lower() not in SUFFIXES:
+            raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
+        checkpoint.check_writable(out_file)
+    saved = checkpoint.load_run(run)
+    graph = read_graph(saved, source, [])
+    if node is None:
+        with err.status("explaining every class"):
+            classes = explain_classes(saved.model, graph)
+        reasons = class_reasons(classes, graph, model=saved.system, class_name=saved.class_name, top=top)
+    else:
+        target = None if class_name is None else _class_number(saved, class_name)
+        explanation = explain(saved.model, graph, find_node(graph, node), target=target)
+        reasons = node_reasons(explanation, graph, model=saved.system, class_name=saved.class_name, top=top)
+    if out_file is not None:
+        checkpoint.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
+    out.print(Text(write(reasons.title), style="bold"), soft_wrap=True)
+    for name, value, more in reasons.cards:
+        out.print(Text(write(f"{name}: {value} ({more})")), soft_wrap=True)
+    table = make_table(*reasons.columns)
+    for row in reasons.top:
+        table.add_row(*(Text(write(cell)) for cell in row))
+    out.print(table)
+    for line in reasons.how:
+        out.print(Text(line), soft_wrap=True)
+    if out_file is not None:
+        out.print(Text(f"written: {out_file}"), soft_wrap=True)
+
+
+def _class_number(run: checkpoint.SavedRun, name: str) -> int:
+    if run.class_names is None:
+        if name.isascii() and name.isdecimal():
+            return int(name)
+        raise ConfigError(f"unknown class '{name}'; the classes of {run.folder} are numbered from 0")
+    if name not in run.class_names:
+        raise ConfigError(unknown("class", name, run.class_names))
+    return run.class_names.index(name)

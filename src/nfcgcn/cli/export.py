@@ -1,0 +1,29 @@
+"""`nfcgcn export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nfcgcn import checkpoint
+from nfcgcn.cli.console import app, out
+from nfcgcn.errors import ConfigError
+from nfcgcn.export import export
+
+
+@app.command("export")
+def export_run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The .pt2 file to write.")],
+) -> None:
+    """Write a run's model as a programme that PyTorch alone can run, for graphs of any size."""
+    if out_file.suffix != ".pt2":
+        raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
+    checkpoint.check_writable(out_file)
+    saved = checkpoint.load_run(run)
+    notes = {"model": saved.system, "classes": saved.class_names, "features": saved.feature_names}
+    programme = export(saved.model, out_file, notes=notes)
+    taken = ", ".join(programme.graph_signature.user_inputs)
+    out.print(f"written: {out_file}, which takes {taken}", highlight=False, markup=False, soft_wrap=True)
