@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import random_graph
 from nfcgcn import NFCGCN, explain, explain_classes, fit, load, make_config, rays
 from nfcgcn.baselines import GCN, MLP
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Split
 from nfcgcn.systems import SYSTEMS
 from nfcgcn.training import TrainingConfig
+from random_graphs import random_graph
 
 explaining = importlib.import_module("nfcgcn.explain")  # the name `nfcgcn.explain` is the function
 

@@ -17,7 +17,7 @@ import pytest
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Split
 from nfcgcn.study import TuningError
-from nfcgcn.systems import config_for, make_config
+from nfcgcn.systems import make_config
 from nfcgcn.tuning import check_preset_path, tune, write_preset
 
 QUICK = {"epochs": 3, "split": "given"}
@@ -33,7 +33,7 @@ def graph(make_graph):
 
 
 def search(graph, model="gcn", settings=QUICK, **options):
-    config = config_for(graph, model, settings={**settings, **(START if model == "gcn" else {})})
+    config = make_config(model, graph=graph, settings={**settings, **(START if model == "gcn" else {})})
     return tune(graph, config, **{"trials": 4, "held": settings, **options})
 
 
@@ -47,7 +47,7 @@ def test_the_search_begins_with_the_defaults_and_never_ends_below(graph):
     assert len(tuned.trials) == 12
     first = tuned.trials[0]
     assert {name: tuned.default.values[name] for name in first.params} == first.params
-    assert tuned.default == config_for(graph, "gcn", settings={**QUICK, **START})
+    assert tuned.default == make_config("gcn", graph=graph, settings={**QUICK, **START})
     assert tuned.best.accuracy == max(t.accuracy for t in tuned.trials if t.state == "complete") > first.accuracy
     assert tuned.config.values["epochs"] == 3  # held
     assert tuned.seconds == sum(t.seconds for t in tuned.trials) > 0
@@ -115,7 +115,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_tuning
-from conftest import random_graph
+from random_graphs import random_graph
 graph = test_tuning.replace(random_graph(sparse=True), given=test_tuning.SPLIT)
 test_tuning.search(graph, settings={**test_tuning.QUICK, "epochs": 60}, trials=1000, study=Path(sys.argv[2]))
 """
