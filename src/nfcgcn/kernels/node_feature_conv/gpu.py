@@ -163,24 +163,25 @@ class _Gather(torch.autograd.Function):
         tables, lists = ctx.tables, ctx.tables.lists
         _, bandwidth, num_features, hidden = ctx.shape
         cut = lists.pieces(0, num_features)
-        pieces = grad.new_empty(len(cut.group), hidden)
+        out, parts = grad.new_zeros(ctx.shape), grad.new_empty(cut.num_spare, hidden)
         rate, below, scale = rate_of(ctx.dropout)
-        if len(pieces):
-            programs.gather_backward[(len(pieces),)](
-                lists.nodes, lists.places, lists.values, cut.group, cut.first, cut.last, ctx.seeds, grad.contiguous(),
-                pieces, tables.num_nodes, num_features, hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth,
+        if len(cut.group):
+            programs.gather_backward[(len(cut.group),)](
+                lists.nodes, lists.places, lists.values, *cut[:4], ctx.seeds, grad.contiguous(), out, parts,
+                tables.num_nodes, num_features, hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth,
                 HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32, num_warps=1,
             )  # fmt: skip
-        return _add(pieces, cut, grad.new_empty(ctx.shape)), None, None, None
+        _add(parts, cut, out)
+        return out, None, None, None
 
 
-def _add(pieces: Tensor, cut: Pieces, out: Tensor, *, onto: bool = False) -> Tensor:
-    """Add the pieces of each list up into `out`, `onto` what it holds or not."""
-    width = out.numel() // max(1, out.shape[:3].numel())
-    block = min(1024, int(triton.next_power_of_2(width)))
-    grid = (len(cut.groups), triton.cdiv(width, block))
-    programs.add_pieces[grid](pieces, cut.groups, cut.starts, out, width, ADD=onto, WIDTH=block, num_warps=1)
-    return out
+def _add(parts: Tensor, cut: Pieces, out: Tensor) -> None:
+    """Add to `out` what the pieces of longer lists laid aside."""
+    width = parts[:1].numel()
+    if cut.num_spare:
+        block = min(1024, int(triton.next_power_of_2(width)))
+        grid = (len(cut.longer), triton.cdiv(width, block))
+        programs.add_pieces[grid](parts, cut.longer, cut.starts, out, width, WIDTH=block, num_warps=1)
 
 
 class _Convolve(torch.autograd.Function):
@@ -286,16 +287,16 @@ def _add_filters(
     num_windows, num_features = windows.shape[4], tables.x.shape[1]
     lists = tables.lists
     cut = lists.pieces(start * options.stride, min(num_features, (start + count - 1) * options.stride + size))
-    pieces = grad_conv.new_empty(len(cut.group), steps, num_windows, filters)
+    parts = grad_conv.new_empty(cut.num_spare, steps, num_windows, filters)
     rate, below, scale = rate_of(options.dropout)
-    if len(pieces):
+    if len(cut.group):
         run = min(64, int(triton.next_power_of_2(num_windows * filters)))
-        programs.convolve_backward[(len(pieces), steps, triton.cdiv(num_windows * filters, run))](
-            lists.nodes, lists.places, lists.values, cut.group, cut.first, cut.last, seeds, grad_conv, pieces, start,
-            count, tables.num_nodes, num_features, filters, options.stride, num_windows, below, scale, RATE=rate,
+        programs.convolve_backward[(len(cut.group), steps, triton.cdiv(num_windows * filters, run))](
+            lists.nodes, lists.places, lists.values, *cut[:4], seeds, grad_conv, windows, parts, start, count,
+            tables.num_nodes, num_features, filters, options.stride, num_windows, below, scale, RATE=rate,
             BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=32, num_warps=1,
         )  # fmt: skip
-    _add(pieces, cut, windows, onto=True)
+    _add(parts, cut, windows)
 
 
 def _from_windows(total: Tensor, shape: torch.Size, stride: int) -> Tensor:

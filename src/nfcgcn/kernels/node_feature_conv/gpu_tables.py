@@ -27,18 +27,28 @@ class Pieces(NamedTuple):
     """``(run, slot, column)`` of each piece's list."""
     first: Tensor
     last: Tensor
-    groups: Tensor
-    """The lists' groups, in the order of their pieces."""
+    spare: Tensor
+    """The row in which a piece of a longer list lays its sums aside, -1 for a list of one piece."""
+    longer: Tensor
+    """The groups of the lists of several pieces."""
     starts: Tensor
-    """Each list's first piece."""
+    """Each longer list's first row, and behind the last the number of rows."""
+    num_spare: int
 
     @classmethod
     def cut(cls, groups: Tensor, first: Tensor, last: Tensor) -> Pieces:
+        """Cut the lists of `groups`, which stand from ``first`` to ``last``."""
         counts = (last - first + PIECE - 1) // PIECE
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-        begin = first[which] + (torch.arange(len(which), device=counts.device) - starts[which]) * PIECE
-        return cls(groups[which], begin, torch.minimum(begin + PIECE, last[which]), groups, starts)
+        number = torch.arange(len(which), device=counts.device) - (counts.cumsum(0) - counts)[which]
+        begin = first[which] + number * PIECE
+        rows = torch.where(counts > 1, counts, 0)
+        ends = rows.cumsum(0)
+        spare = torch.where(counts[which] > 1, (ends - rows)[which] + number, -1)
+        longer = counts > 1
+        starts = torch.cat([rows.new_zeros(1), ends[longer]])
+        stop = torch.minimum(begin + PIECE, last[which])
+        return cls(groups[which], begin, stop, spare, groups[longer], starts, int(starts[-1]))
 
 
 class Lists:

@@ -61,10 +61,11 @@ def gather(
 
 @triton.jit
 def gather_backward(
-    nodes, places, entry_values, group, first, last, seeds, grad, out, num_nodes, num_features, hidden, below, scale,
+    nodes, places, entry_values, group, first, last, spare, seeds, grad, out, parts, num_nodes, num_features, hidden,
+    below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, ENTRIES: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
-    """Write one piece of the slots' gradient: ``sum value * grad[node]`` over a piece of a list."""
+    """Write one piece of the slots' gradient, ``sum value * grad[node]`` over a piece of a list: see `_put`."""
     piece = tl.program_id(0).to(tl.int64)
     which = tl.load(group + piece)
     slot = (which // num_features) % BANDWIDTH
@@ -84,20 +85,27 @@ def gather_backward(
         at = (run * num_nodes + node) * hidden
         part = tl.load(grad + at[:, None] + k[None], mask=stays[:, None] & (k < hidden)[None], other=0.0)
         total += value[:, None] * part
-    tl.store(out + piece * hidden + k, scale * tl.sum(total, 0), mask=k < hidden)
+    _put(out, parts, which, tl.load(spare + piece), hidden, k, scale * tl.sum(total, 0))
 
 
 @triton.jit
-def add_pieces(pieces, groups, first, out, width, ADD: tl.constexpr, WIDTH: tl.constexpr):
-    """Add the pieces of a list up, in their order, onto what `out` holds for its group or from nothing."""
+def _put(out, parts, group, spare, width, k, sums):
+    """Add a piece's sums to its list's row of `out` if it is the only one, else lay them aside in row `spare`."""
+    alone = k < tl.where(spare < 0, width, 0)
+    before = tl.load(out + group * width + k, mask=alone, other=0.0)
+    tl.store(out + group * width + k, before + sums, mask=alone)
+    tl.store(parts + spare * width + k, sums, mask=k < tl.where(spare < 0, 0, width))
+
+
+@triton.jit
+def add_pieces(parts, groups, first, out, width, WIDTH: tl.constexpr):
+    """Add what the pieces of a list laid aside, in their order, to its row of `out`."""
     number = tl.program_id(0).to(tl.int64)
     group = tl.load(groups + number)
     k = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    total = tl.zeros([WIDTH], tl.float32)
-    if ADD:
-        total += tl.load(out + group * width + k, mask=k < width, other=0.0)
+    total = tl.load(out + group * width + k, mask=k < width, other=0.0)
     for piece in range(tl.load(first + number), tl.load(first + number + 1)):
-        total += tl.load(pieces + piece * width + k, mask=k < width, other=0.0)
+        total += tl.load(parts + piece * width + k, mask=k < width, other=0.0)
     tl.store(out + group * width + k, total, mask=k < width)
 
 
@@ -353,11 +361,11 @@ def project_backward(
 
 @triton.jit
 def convolve_backward(
-    nodes, places_in_row, entry_values, group, first, last, seeds, grad_conv, out, chunk_start, chunk_size, num_nodes,
-    num_features, filters, stride, windows, below, scale,
+    nodes, places_in_row, entry_values, group, first, last, spare, seeds, grad_conv, out, parts, chunk_start,
+    chunk_size, num_nodes, num_features, filters, stride, windows, below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, WIDTH: tl.constexpr, ENTRIES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Write one piece of what a column of a slot adds to the filters' gradient, ``[piece, step, window, c]``.
+    """Write one piece of what a column of a slot adds to the filters' gradient, ``[step, window, c]``: see `_put`.
 
     A nonzero at column ``d`` meets the windows at places ``d // s - windows + 1`` to ``d // s``, one run of numbers, of
     which a chunk of places holds some.
@@ -384,11 +392,13 @@ def convolve_backward(
             in_row = tl.load(places_in_row + e, mask=stays, other=0).to(tl.int32)
             stays = stays & kept(key_of(seed, node * BANDWIDTH + slot), in_row, below, RATE)
         value = tl.load(entry_values + e, mask=stays, other=0.0)
-        row = ((run * num_nodes + node) * steps + step) * chunk_size
-        at = (row[:, None] + place[None]) * filters + (r % filters)[None]
+        start_of = ((run * num_nodes + node) * steps + step) * chunk_size
+        at = (start_of[:, None] + place[None]) * filters + (r % filters)[None]
         part = tl.load(grad_conv + at, mask=stays[:, None] & seen[None], other=0.0)
         total += value[:, None] * part
-    tl.store(out + (piece * steps + step) * width + r, scale * tl.sum(total, 0), mask=r < width)
+    row = tl.load(spare + piece)
+    row = tl.where(row < 0, row, row * steps + step)
+    _put(out, parts, which * steps + step, row, width, r, scale * tl.sum(total, 0))
 
 
 @triton.jit
