@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nfcgcn.errors import ConfigError
-from nfcgcn.models import divide_by_row_sums
+from nfcgcn.models import divide_by_row_norms, divide_by_row_sums
 from nfcgcn.settings import settings_of
 from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
 from nfcgcn.training import TrainingConfig
@@ -278,14 +278,14 @@ def test_settings_reach_the_model(sparse_graph):
     assert [tuple(layer.weight.shape) for layer in (*model.hidden, model.output)] == [(60, 9), (9, 9), (9, 3)]
 
 
-@pytest.mark.parametrize("system", [name for name in SYSTEMS if not name.startswith("nfc-gcn")])
-def test_the_scale_of_features_reaches_every_baseline(system, sparse_graph):
+@pytest.mark.parametrize(("scale", "divide"), [("row-sum", divide_by_row_sums), ("row-norm", divide_by_row_norms)])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_scale_of_features_reaches_every_model(system, scale, divide, sparse_graph):
     as_given, scaled = (
-        make_config(system, settings={"feature_scale": scale}).build(sparse_graph, 0).eval()
-        for scale in ("given", "row-sum")
+        make_config(system, settings={"feature_scale": name}).build(sparse_graph, 0).eval() for name in ("given", scale)
     )
     x, edge_index = sparse_graph.x, sparse_graph.edge_index
-    torch.testing.assert_close(scaled(x, edge_index), as_given(divide_by_row_sums(x), edge_index))
+    torch.testing.assert_close(scaled(x, edge_index), as_given(divide(x), edge_index))
     assert not torch.allclose(scaled(x, edge_index), as_given(x, edge_index))
 
 
