@@ -36,7 +36,8 @@ class _Draw:
 
     def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int) -> None:
         self.is_sparse = x.layout == torch.sparse_csr
-        parts = [x.crow_indices(), x.col_indices(), x.values()] if self.is_sparse else [x]
+        # 64-bit indices for all: the loops would be compiled once more for others, for some 20 s each.
+        parts = [x.crow_indices().long(), x.col_indices().long(), x.values()] if self.is_sparse else [x]
         self.x = tuple(part.detach().contiguous().numpy() for part in parts)
         self.table = neighbours.contiguous().numpy()
         scale = self.x[-1].dtype.type(1 / (1 - dropout))
