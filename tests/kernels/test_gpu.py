@@ -127,6 +127,13 @@ def test_products(sizes):
     assert torch.equal(matmul(a[1:], b[1:].mT)[0], found[1])
 
 
+def test_bf16_rounds_the_factors():
+    torch.manual_seed(0)
+    a, b = torch.randn(1, 20, 30, device=DEVICE), torch.randn(1, 30, 10, device=DEVICE)
+    expected = a.bfloat16().float() @ b.bfloat16().float()
+    torch.testing.assert_close(matmul(a, b, "bf16"), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_sums_along_a_dimension():
     parts = torch.randn(3, 19, 5, device=DEVICE)
     torch.testing.assert_close(add_up(parts, 1), parts.sum(1))

@@ -28,11 +28,23 @@ def padded(size: int) -> int:
 
 
 @triton.jit
+def _to_bf16(x):
+    """Round to the nearest bfloat16, ties to even; infinities and NaN are not expected."""
+    bits = x.to(tl.uint32, bitcast=True)
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    return (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def dot(a, b, total, MODE: tl.constexpr):
     """Return ``total + a @ b`` of two tiles."""
+    # Not by two returns: Triton compiles what follows the first one too, and knows no precision "bf16".
     if MODE == "bf16":
-        return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
-    return tl.dot(a, b, total, input_precision=MODE)
+        # Every bfloat16 is a TF32 number too, and tiles this small are not what a step waits for.
+        total = tl.dot(_to_bf16(a), _to_bf16(b), total, input_precision="tf32")
+    else:
+        total = tl.dot(a, b, total, input_precision=MODE)
+    return total
 
 
 @triton.jit
