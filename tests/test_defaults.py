@@ -84,7 +84,7 @@ def test_the_scale_follows_the_values(system, x, scale):
 
 def test_a_given_split_is_used():
     split = Split(np.array([0, 1]), np.array([2]), np.array([3]))
-    assert "split" not in values(star(4))
+    assert values(star(4))["split"] == "ratio"
     for system in SYSTEMS:
         assert make_config(system, graph=replace(star(4), given=split)).split.split == "given"
 

@@ -76,7 +76,7 @@ def test_from_two_tables_to_a_run_that_remembers_its_columns(run, papers):
     code, _, err = run("train", *TABLES, *QUICK)
     assert code == 0, err
     assert "Graph('pa pers!', nodes=60" in err
-    assert "split per-class" in " ".join(err.split())
+    assert "split ratio" in " ".join(err.split())
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("pa_pers-nfc-gcn-")
     saved = checkpoint.load_run(folder)

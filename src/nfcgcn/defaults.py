@@ -31,7 +31,7 @@ MONITOR = Suggestion("loss", "on most graphs tried the epoch of least loss did b
 
 def for_any_model(graph: Graph) -> dict[str, Suggestion]:
     """Return what suits a graph whatever the model."""
-    found = {}
+    found = {"split": Suggestion("ratio", "the graph came without a split; three labels in five train")}
     if graph.given is not None:
         found["split"] = Suggestion("given", "the graph came with a split")
     if scale := _feature_scale(graph):
