@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,3 +81,25 @@ def sparse_graph() -> Graph:
 @pytest.fixture(scope="session")
 def dense_graph() -> Graph:
     return random_graph(sparse=False)
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in an empty folder; return exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        from nfcgcn import cli
+
+        monkeypatch.setattr(sys, "argv", ["nfcgcn", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call

@@ -17,29 +17,11 @@ import pytest
 import torch
 
 import nfcgcn
-from nfcgcn import cli, datasets
+from nfcgcn import datasets
 from nfcgcn.graph import Graph
 from nfcgcn.systems import SYSTEMS
 
 QUICK = ("--set", "epochs=3")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nfcgcn", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def test_train_without_arguments_learns_the_digits_and_writes_a_complete_folder(run, tmp_path):

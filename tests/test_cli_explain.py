@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import sys
 
 import pytest
 import torch
 
-from nfcgcn import checkpoint, cli, load, load_model, make_config, repeat
+from nfcgcn import checkpoint, load, load_model, make_config, repeat
 from nfcgcn.results import describe
 
 
@@ -21,23 +20,6 @@ def trained(tmp_path_factory):
     with checkpoint.new_folder(folder) as draft:
         checkpoint.save_run(draft, graph, result, repeats, repeats[0])
     return folder
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nfcgcn", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def test_a_node_as_table_and_files(run, trained, tmp_path):

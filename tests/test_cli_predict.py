@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import nfcgcn
-from nfcgcn import cli, datasets
+from nfcgcn import datasets
 from nfcgcn.checkpoint import load_run, new_folder, save_run
 from nfcgcn.cli import predict as commands
 from nfcgcn.cli.sources import GraphSource
@@ -25,24 +25,6 @@ from nfcgcn.inference import embed, predict_proba
 from nfcgcn.inspection import inspect
 from nfcgcn.results import describe
 from nfcgcn.systems import make_config
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nfcgcn", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def save(folder, graph, *, system="nfc-gcn", options=None, **settings):

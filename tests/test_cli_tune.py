@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from nfcgcn import cli
 from nfcgcn.cli import tune as command
 from nfcgcn.cli.console import Console
 
 SMALL = ("citations", "--set", "nodes=200", "--set", "num_val=50", "--set", "epochs=4", "--model", "gcn")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nfcgcn", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def test_a_search_writes_a_preset_that_train_takes(run):

@@ -16,30 +16,12 @@ import pytest
 import torch
 
 import nfcgcn
-from nfcgcn import checkpoint, cli
+from nfcgcn import checkpoint
 from nfcgcn.cli.sources import GraphSource
 from nfcgcn.errors import ConfigError
 
 QUICK = ("--set", "epochs=3", "--set", "kernel_size=4", "--set", "stride=2")
 SCRIPT = "<script>alert(1)</script>"
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nfcgcn", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture
