@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/nfcgcn train digits --seeds 3 --out runs/demo --force
 
 test: $(VENV)/installed
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
