@@ -78,6 +78,12 @@ BAD_NODES = {
         "column 'price' of nodes.csv holds 500 different numbers in 500 rows: it looks like a regression target; "
         "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
     ),
+    "years": (
+        "id,x,year\n" + "".join(f"n{i},1,{1990 + i % 35}\n" for i in range(240)),
+        {"label": "year"},
+        "column 'year' of nodes.csv holds 35 different numbers in 240 rows: it looks like a regression target; "
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+    ),
     "whole regression target": (
         CODES,
         {"label": "price"},

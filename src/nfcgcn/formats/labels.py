@@ -31,7 +31,8 @@ def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
     whole = numeric and bool((numbers == np.floor(numbers)).all())
-    most = min(max(FEW, total // 2), MOST_CATEGORIES if whole or not numeric else FEW)
+    # Numbers that are classes come again and again; years or counts do not, or less often.
+    most = min(max(FEW, total // (8 if numeric else 2)), MOST_CATEGORIES if whole or not numeric else FEW)
     if len(counts) > most:
         if numeric:
             raise GraphError(
