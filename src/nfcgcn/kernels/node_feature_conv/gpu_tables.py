@@ -16,7 +16,7 @@ from nfcgcn.kernels.product.gpu import MODES
 
 PIECE = 512
 """Nonzeros of a list that one program adds up."""
-SORTED = 2**15
+SORTED = 2**17
 """Nonzeros sorted at a time, at least."""
 
 
