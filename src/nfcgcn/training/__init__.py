@@ -76,6 +76,10 @@ def fit_together(
     if device.type == "cuda" and len(models) > 1:
         try:
             splits[0].check(graph)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first has said it
+                for split in splits[1:]:
+                    split.check(graph)
             parts = [(split.train, split.val) for split in splits]
             return captured.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
         except captured.Refusal as refusal:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nfcgcn import stack
 from nfcgcn.graph import Graph, Ints
+from nfcgcn.kernels import triton_refusal
 from nfcgcn.kernels.adam.reference import corrections
 from nfcgcn.models import NFCGCN, NodeClassifier
 from nfcgcn.randomness import torch_randomness
@@ -65,11 +66,11 @@ class Trainer:
         device: torch.device,
     ) -> None:
         self.net, self.config, self.seeds, self.device = net, config, seeds, device
-        y = graph.y.to(device)
         from nfcgcn.kernels.adam.gpu import adam
         from nfcgcn.kernels.cross_entropy.gpu import cross_entropy
 
         self.adam, self.cross_entropy = adam, cross_entropy
+        y = graph.y.to(device)
         self.params = list(self.net.parameters())
         self.train_nodes, self.val_nodes = (_stacked(nodes).to(device) for nodes in zip(*parts, strict=True))
         self.train_labels, self.val_labels = y[self.train_nodes], y[self.val_nodes]
@@ -98,7 +99,8 @@ class Trainer:
         loss, accuracy, grad = self.cross_entropy(scores, self.train_nodes, self.train_labels, grad=True)
         scores.backward(grad)
         for p, moments, decay in zip(self.params, self.moments, self.decays, strict=True):
-            assert p.grad is not None  # noqa: S101
+            if p.grad is None:
+                raise Refusal("a parameter takes no part in the scores")
             rate = self.config.learning_rate
             self.adam(p.data, p.grad, moments, self.corrections, self.epoch, rate=rate, decay=decay)
         return torch.stack([loss.double(), accuracy])
@@ -180,6 +182,8 @@ def fit_as_graph(
     """Train all models at once and leave each in its best state, or raise :class:`Refusal` with all as they were."""
     if config.batch_size is not None:
         raise Refusal("the training nodes are taken in batches")
+    if missing := triton_refusal():
+        raise Refusal(missing)
     start = time.perf_counter()
     for model in models:
         model.to(device)

@@ -1,6 +1,6 @@
 """Node-feature convolution on a GPU, for one run or a stack of runs that train together.
 
-As on the CPU, work follows the nonzeros, the map never exists, and ``h(0)`` only as the gradient of a chunk of nodes;
+As on the CPU, work follows the nonzeros, the map never exists, and ``h(0)`` only as the gradient of a chunk of places;
 without an activation convolution and matrix collapse into one map a slot. A run's bits do not depend on the runs beside
 it.
 """
