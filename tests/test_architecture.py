@@ -14,6 +14,7 @@ ROOT = Path(nfcgcn.__file__).parent
 ORDER = [
     {"errors"},
     {"files", "randomness", "settings"},
+    {"ledger"},
     {"graph"},
     {"formats", "splits", "kernels"},
     {"datasets"},
@@ -27,7 +28,7 @@ ORDER = [
     {"systems", "rays"},
     {"inference", "inspection", "explain"},
     {"evaluation"},
-    {"checkpoint", "results", "estimator"},
+    {"checkpoint", "results", "estimator", "experiment"},
     {"study", "space"},
     {"tuning"},
     {"figures", "benchmark", "export"},
