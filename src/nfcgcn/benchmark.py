@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -267,23 +268,27 @@ def peak_memory(
         small = load("citations", nodes=300, features=100, words=5)
         warm = make_config(config.system, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
         _train_step(warm, small.x, small, torch.arange(10))()
-    before = _reset_peak()
+    before = reset_peak()
     step = _train_step(model, x, graph, nodes)
     for _ in range(3):
         step()
-    return (_peak() - before) / 2**20
+    return (peak() - before) / 2**20
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Forget the peak where the system can (Linux), and return the memory in use now."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # what was freed counts as free
+        if trim is not None:
+            trim(0)
         clear.write_text("5")
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return _peak()
+    return peak()
 
 
-def _peak() -> int:
+def peak() -> int:
+    """Return the most memory that the process has had, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,7 +1,7 @@
 """The file of finished runs: a line of JSON each, only ever added to, shared by any number of processes.
 
-A line is written under a lock and pushed to the disk, so that a kill at any moment costs no more than the runs under way:
-a line it cuts short counts as unwritten, and is removed before the next is added.
+A line is written under a lock and pushed to the disk, so that a kill at any moment costs no more than the runs under
+way: a line it cuts short counts as unwritten, and is removed before the next is added.
 """
 
 from __future__ import annotations

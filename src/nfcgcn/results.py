@@ -75,6 +75,12 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def hardware(device: torch.device) -> str:
     """Name the processor that the run used, and how many threads of it."""
+    name = processor(device)
+    return name if device.type == "cuda" else f"{name}, {torch.get_num_threads()} threads"
+
+
+def processor(device: torch.device) -> str:
+    """Name the processor or the graphics card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = platform.processor() or platform.machine()
@@ -82,7 +88,7 @@ def hardware(device: torch.device) -> str:
     if cpuinfo.exists():
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    return f"{name}, {torch.get_num_threads()} threads"
+    return name
 
 
 def commit() -> str | None:

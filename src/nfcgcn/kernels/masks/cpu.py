@@ -22,7 +22,10 @@ primitive: Any = intrinsic
 
 def follow_torch() -> None:
     """Let Numba use as many threads as torch does, as far as there are that many."""
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    count = torch.get_num_threads()
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    if torch.get_num_threads() != count:  # Numba's first call starts OpenMP anew, and torch forgets what it was told
+        torch.set_num_threads(count)
 
 
 @inlined

@@ -1,0 +1,313 @@
+"""The runs of experiments: which are missing, and how they are shared out among processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nfcgcn.datasets import load
+from nfcgcn.errors import NFCError
+from nfcgcn.experiment import EXPERIMENTS, Experiment, Setup, entries, load_experiment
+from nfcgcn.graph import Graph
+from nfcgcn.ledger import Key, Ledger, Record, key_of, read
+from nfcgcn.measurement import measure, where
+from nfcgcn.models import NFCGCN
+from nfcgcn.settings import one_line
+from nfcgcn.systems import SYSTEMS
+
+POLL = 0.5
+"""Seconds between two looks at runs that another process has taken."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Runs of one setup that one process does in one go."""
+
+    setup: Setup
+    seeds: tuple[int, ...]
+    history: bool
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else may run meanwhile, because time and memory are measured."""
+        return self.setup.kind == "cost"
+
+
+def plan(experiments: Iterable[Experiment], seeds: int, device: torch.device) -> list[Task]:
+    """List the runs of experiments, those they share once.
+
+    On the CPU all setups with the first seed come first, so that an unfinished series is an even one. On a GPU the
+    seeds of one NFC-GCN train side by side.
+    """
+    kept = {e.setup.id for name in EXPERIMENTS if (known := load_experiment(name)).history for e in entries(known)}
+    setups = {entry.setup.id: entry.setup for experiment in experiments for entry in entries(experiment)}
+    tasks = []
+    for setup in setups.values():
+        together = device.type == "cuda" and setup.kind == "train" and SYSTEMS[setup.model].model is NFCGCN
+        count = seeds if setup.kind == "train" else 1
+        for first in range(0, count, count if together else 1):
+            tasks.append(Task(setup, tuple(range(first, count if together else first + 1)), setup.id in kept))
+
+    def rank(task: Task) -> tuple[Any, ...]:
+        long = -estimate(task, device)
+        return (task.alone, long) if device.type == "cuda" else (task.alone, task.seeds[0], long)
+
+    return sorted(tasks, key=rank)
+
+
+MILLISECONDS = {
+    "nfc-gcn": (10, 19, 70),
+    "nfc-gcn-2d": (13, 28, 70),
+    "gcn": (4, 6, 47),
+    "gat": (30, 36, 263),
+    "sage-mean": (24, 35, 254),
+    "fastgcn": (27, 41, 259),
+    "gcn-5": (5, 6, 60),
+    "gat-5": (7, 9, 41),
+}
+"""Of an epoch on one core for Cora, CiteSeer and PubMed: rough, for the order of runs and the time they will take."""
+ACTIVATED = {"nfc-gcn": (5, 6, 4), "nfc-gcn-2d": (18, 14, 8)}
+"""How many times that with an activation."""
+
+
+def estimate(task: Task, device: torch.device) -> float:
+    """Guess how many seconds a task takes one process."""
+    setup, epochs = task.setup, int(task.setup.values.get("epochs", 0))
+    if setup.kind != "train":
+        return {"cost": 15.0, "degrees": 0.1}[setup.kind]
+    place = {"cora": 0, "citeseer": 1}.get(setup.dataset, 2)
+    each = MILLISECONDS.get(setup.model, (30, 40, 200))[place] / 1000
+    if setup.values.get("activation", "none") != "none":
+        each *= ACTIVATED.get(setup.model, (1, 1, 1))[place]
+    if setup.model in ACTIVATED:
+        each *= (4 + setup.values["bandwidth"]) / 10 * (3 + setup.values["num_layers"]) / 5
+    if device.type == "cuda":
+        # Models that sample launch kernel after kernel; the others run as graphs, once these are compiled.
+        return {"fastgcn": 3.0, "sage-mean": 1.0}.get(setup.model, 0.0) * epochs * each + 10
+    return epochs * each * len(task.seeds)
+
+
+class Progress:
+    """What a series tells while it runs; this one keeps silent."""
+
+    def begin(self, seconds: float, runs: int) -> None:
+        """Say how long it will take in all, roughly."""
+
+    def finished(self, record: Record, seconds: float) -> None:
+        """Say that a run is in the ledger; it had been expected to take so many seconds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a series ended."""
+
+    done: int
+    """Runs that were added to the ledger."""
+    failed: tuple[str, ...]
+    """A line for each setup that could not be run."""
+
+
+def missing(tasks: Sequence[Task], ledger: Iterable[Record], place: Mapping[str, str]) -> list[Task]:
+    """Return what of `tasks` the ledger does not hold for this machine."""
+    done = {key_of(r["setup"], r["seed"], r["where"]) for r in ledger}
+    left = []
+    for task in tasks:
+        seeds = tuple(seed for seed in task.seeds if key_of(task.setup.id, seed, place) not in done)
+        if seeds:
+            left.append(Task(task.setup, seeds, task.history))
+    return left
+
+
+def run(
+    tasks: Sequence[Task],
+    folder: Path,
+    *,
+    device: torch.device,
+    jobs: int,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run what is missing of `tasks` and add each run to the folder's ledger as it ends.
+
+    Other processes may do the same in the same folder: each run is done by one of them. Tasks that must be alone come
+    last, each in a process of its own that may use all threads.
+    """
+    progress = progress or Progress()
+    place = where(device)
+    left = missing(tasks, read(folder), place)
+    for dataset in {task.setup.dataset for task in left}:
+        _load(dataset, data_dir)  # fetched once, and what is wrong with it is said once
+    with Ledger(folder) as ledger:
+        series = _Series(ledger, place, progress)
+        progress.begin(sum(estimate(t, device) for t in left), sum(len(t.seeds) for t in left))
+        side_by_side = [t for t in left if not t.alone]
+        try:
+            series.run(side_by_side, device, jobs=min(jobs, len(side_by_side)), threads=1, data_dir=data_dir)
+            for task in [t for t in left if t.alone]:
+                series.run([task], device, jobs=1, threads=None, data_dir=data_dir)
+        finally:
+            series.stop()
+    return Outcome(series.done, tuple(series.failed.values()))
+
+
+class _Series:
+    """The state of a series: its processes, what they do, what is done."""
+
+    def __init__(self, ledger: Ledger, place: Mapping[str, str], progress: Progress) -> None:
+        self.ledger, self.place, self.progress = ledger, place, progress
+        self.done = 0
+        self.failed: dict[str, str] = {}
+        self._workers: list[_Worker] = []
+
+    def run(
+        self, tasks: Sequence[Task], device: torch.device, *, jobs: int, threads: int | None, data_dir: Path | None
+    ) -> None:
+        """Share `tasks` out among `jobs` processes until all are done, here or elsewhere."""
+        waiting = deque(tasks)
+        while waiting or any(worker.task for worker in self._workers):
+            taken_elsewhere = 0
+            for number in range(jobs):
+                if number == len(self._workers):
+                    self._workers.append(_Worker(device, threads, data_dir))
+                worker = self._workers[number]
+                while waiting and worker.task is None and taken_elsewhere < len(waiting):
+                    task = waiting.popleft()
+                    mine, others = self._claim(task)
+                    if others:
+                        waiting.append(Task(task.setup, others, task.history))
+                        taken_elsewhere += 1
+                    if mine:
+                        worker.give(Task(task.setup, mine, task.history))
+            self._collect(device)
+        self.stop()
+
+    def stop(self) -> None:
+        """End all processes; what they were doing is lost."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()
+
+    def _claim(self, task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the seeds to run now, and those that another process is running."""
+        mine, others = [], []
+        for seed in task.seeds:
+            key = self._key(task, seed)
+            if not self.ledger.claim(key):
+                others.append(seed)
+            elif key in self.ledger:
+                self.ledger.release(key)
+            else:
+                mine.append(seed)
+        return tuple(mine), tuple(others)
+
+    def _collect(self, device: torch.device) -> None:
+        busy = {worker.pipe: worker for worker in self._workers if worker.task}
+        if not busy:
+            time.sleep(POLL)
+            return
+        for pipe in connection.wait(list(busy), timeout=POLL):
+            worker = busy[pipe]  # type: ignore[index]
+            task = worker.task
+            assert task is not None  # noqa: S101
+            records, error = worker.take()
+            for record in records:
+                self.done += self.ledger.add(record)
+                self.progress.finished(record, estimate(task, device) / len(task.seeds))
+            if error:
+                self.failed.setdefault(task.setup.id, f"{task.setup}: {error}")
+            for seed in task.seeds:
+                self.ledger.release(self._key(task, seed))
+            if not worker.alive:
+                self._workers.remove(worker)
+
+    def _key(self, task: Task, seed: int) -> Key:
+        return key_of(task.setup.id, seed, self.place)
+
+
+class _Worker:
+    """A process that runs one task at a time. It ends soon after the one that started it has."""
+
+    def __init__(self, device: torch.device, threads: int | None, data_dir: Path | None) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.task: Task | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self.pipe.closed
+
+    def give(self, task: Task) -> None:
+        self.task = task
+        with suppress(OSError):  # `take` will tell that it died
+            self.pipe.send(task)
+
+    def take(self) -> tuple[list[Record], str]:
+        """Return the records of the task, or why there are none."""
+        self.task = None
+        try:
+            answer: tuple[list[Record], str] = self.pipe.recv()
+        except (EOFError, OSError):
+            self.stop()
+            code = self.process.exitcode
+            return [], f"its process died (exit code {code}); there may be too little memory for --jobs processes"
+        return answer
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:
+    """Run tasks from the pipe until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the first process's affair
+    if threads:
+        torch.set_num_threads(threads)
+    graphs = cache(lambda dataset: _load(dataset, data_dir))
+    try:
+        while True:
+            pipe.send(_answer(pipe.recv(), graphs, torch.device(device)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _load(dataset: str, data_dir: Path | None) -> Graph:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its known flaws
+        return load(dataset, data_dir=data_dir)
+
+
+def _answer(task: Task, graphs: Callable[[str], Graph], device: torch.device) -> tuple[list[Record], str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = graphs(task.setup.dataset)
+            return measure(task.setup, graph, task.seeds, device=device, history=task.history), ""
+    except (NFCError, RuntimeError) as error:  # out of memory, for one
+        return [], one_line(error)
+
+
+def processes(device: torch.device) -> int:
+    """How many processes suit this machine."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        cores = os.cpu_count() or 1
+    # A GPU waits for processes that compile and launch; more than a dozen only fill its memory.
+    return cores if device.type == "cpu" else max(1, min(12, cores - 2))
