@@ -118,15 +118,23 @@ class Ledger:
             raise LedgerError(f"cannot write to {folder}: {error.strerror or error}") from error
         self._offset = self._lines = 0
         self._done: set[Key] = set()
-        with self._alone():
-            self._catch_up()
+        try:
+            with self._alone():
+                self._catch_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give back the claims and close the files."""
+        self._file.close()
+        self._locks.close()
 
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._locks.close()
+        self.close()
 
     def __contains__(self, key: Key) -> bool:
         """Say whether the run is finished, by this process or another."""
