@@ -32,7 +32,8 @@ def fastgcn(graph: Graph) -> Split:
 def fewer_labels(graph: Graph, split: Split, rng: np.random.Generator, *, labels_per_class: int) -> Split:
     """Draw this many training nodes of each class; validate and test on the same nodes as before.
 
-    A class with fewer gives all it has. By generators of one state, a smaller number draws a part of what a larger does.
+    A class with fewer gives all it has. From one state of the generator, a smaller number draws a part of what a larger
+    one does.
     """
     order = rng.permutation(len(split.train))
     labels = graph.labels[split.train[order]]
