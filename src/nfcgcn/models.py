@@ -236,9 +236,10 @@ class NFCGCN(NodeClassifier):
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        if self.classifier is not None:
-            return self.classifier(self.embed(x, edge_index, neighbours))
-        return self._last_convolution(x, edge_index, neighbours)
+        if self.classifier is None:
+            return self._last_convolution(x, edge_index, neighbours)
+        scores: Tensor = self.classifier(self.embed(x, edge_index, neighbours))
+        return scores
 
     def _last_convolution(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
         if not len(self.hidden):
