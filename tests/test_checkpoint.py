@@ -57,6 +57,7 @@ def run_folder(tmp_path, sparse_graph, gcn_run):
         *[pytest.param(system, {}, id=system) for system in SYSTEMS],
         pytest.param("nfc-gcn", {"num_layers": 0, "activation": "tanh", "slot_order": "similarity"}, id="no layers"),
         pytest.param("nfc-gcn", {"resample": "epoch", "patience": 2, "bandwidth": 3}, id="resampled"),
+        pytest.param("nfc-gcn", {"representation_dropout": 0.5, "classifier": "linear"}, id="literal"),
         pytest.param("gcn", {"feature_scale": "row-sum"}, id="divided by sums"),
     ],
 )
@@ -72,6 +73,17 @@ def test_a_loaded_model_is_the_saved_one(system, settings, sparse_graph, tmp_pat
         expected = repeats[1].model(sparse_graph.x, sparse_graph.edge_index)
     assert torch.equal(found, expected)
     assert predict(model, sparse_graph).tolist() == repeats[1].predictions.tolist()
+
+
+def test_a_run_from_before_a_setting_was_added(sparse_graph, tmp_path):
+    result, repeats = trained(sparse_graph, "nfc-gcn")
+    save_run(tmp_path, sparse_graph, result, repeats, repeats[1])
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("representation_dropout", "classifier", "labels_per_class"):
+        del config["settings"][name]
+    path.write_text(json.dumps(config))
+    assert predict(load_model(str(tmp_path)), sparse_graph).tolist() == repeats[1].predictions.tolist()
 
 
 def test_files_of_a_run(run_folder, sparse_graph, gcn_run):

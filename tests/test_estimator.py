@@ -66,6 +66,7 @@ def test_settings_reach_model_and_training(sparse_graph, nodes):
     wanted = {
         "hidden_channels": 9, "num_layers": 3, "bandwidth": 4, "filters": 5, "kernel_size": 6, "stride": 3,
         "kernel_width": 2, "activation": "tanh", "map_dropout": 0.25, "dropout": 0.75, "slot_order": "similarity",
+        "representation_dropout": 0.125, "classifier": "linear",
         "resample": "epoch", "epochs": 2, "learning_rate": 0.03, "weight_decay": 0.02, "monitor": "loss",
         "patience": 7, "batch_size": 50,
     }  # fmt: skip

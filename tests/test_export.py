@@ -14,6 +14,7 @@ from nfcgcn import GCN, NFCGCN, export
 from nfcgcn.baselines import GAT, FastGCN
 from nfcgcn.checkpoint import CheckpointError
 from nfcgcn.errors import ConfigError
+from nfcgcn.layers import Linear
 
 SIZES = [(12, 40), (500, 3000), (2, 1), (1, 0), (97, 83)]
 
@@ -23,8 +24,9 @@ def nfc_gcn(num_layers, **options):
     small = {"bandwidth": 4, "filters": 3, "kernel_size": 8, "stride": 5, "kernel_width": 2}
     model = NFCGCN(20, 6, num_layers, 3, **{**small, **options}).eval()
     with torch.no_grad():
-        if num_layers == 0:
-            model.output.bias.normal_()
+        for layer in (model.output, model.classifier):
+            if isinstance(layer, Linear):
+                layer.bias.normal_()
     return model
 
 
@@ -52,6 +54,14 @@ def test_the_programme_scores_as_the_model_does(num_layers, conv, activation):
     for size in SIZES:
         x, edges, table = inputs(*size)
         torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_classifier_goes_with_the_programme(num_layers):
+    model = nfc_gcn(num_layers, classifier="linear")
+    programme = export(model).module()
+    x, edges, table = inputs(500, 3000)
+    torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", ["given", "row-sum"])

@@ -12,6 +12,7 @@ from nfcgcn import GCN, NFCGCN
 from nfcgcn.baselines import GAT, GAT5, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import GraphConv, Linear
 from nfcgcn.models import divide_by_row_norms, divide_by_row_sums
@@ -26,12 +27,15 @@ def nfc_gcn(in_channels=40, hidden_channels=8, num_layers=2, out_channels=3, **o
     return NFCGCN(in_channels, hidden_channels, num_layers, out_channels, **{**small, **options})
 
 
+# The parameter table to the letter
+LITERAL = {"activation": "relu", "map_dropout": 0.0, "representation_dropout": 0.5, "classifier": "linear"}
 MODELS = {
     "nfc-gcn": nfc_gcn,
     "nfc-gcn 2d": lambda **o: nfc_gcn(conv="2d", kernel_width=2, **o),
     "nfc-gcn K=0": lambda **o: nfc_gcn(num_layers=0, **o),
     "nfc-gcn K=1": lambda **o: nfc_gcn(num_layers=1, **o),
     "nfc-gcn K=3": lambda **o: nfc_gcn(num_layers=3, **o),
+    "nfc-gcn literal": lambda **o: nfc_gcn(**{**LITERAL, **o}),
     "gcn": lambda **o: GCN(40, 8, 2, 3, **o),
     "gcn K=1": lambda **o: GCN(40, 8, 1, 3, **o),
     "gcn K=3": lambda **o: GCN(40, 8, 3, 3, **o),
@@ -92,6 +96,62 @@ def test_two_layers_put_relu_between_them(four_nodes):
     h = torch.relu(a @ h @ model.hidden[0].weight)
     torch.testing.assert_close(model.embed(four_nodes.x, four_nodes.edge_index, table), h)
     torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index, table), a @ h @ model.output.weight)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_classifier_reads_what_the_last_graph_convolution_rectified(four_nodes, num_layers):
+    options = {"bandwidth": 2, "filters": 2, "kernel_size": 2, "stride": 2, "classifier": "linear"}
+    model = NFCGCN(5, 3, num_layers, 2, **options).eval()
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([0.5, -2.0]))
+    table = torch.tensor([[0, 2], [1, 0], [2, 3], [3, 2]])
+    a = torch.eye(4)
+    a[four_nodes.edge_index[0], four_nodes.edge_index[1]] = 1
+    a = a / a.sum(1, keepdim=True).sqrt() / a.sum(0, keepdim=True).sqrt()
+    h = F.conv1d(four_nodes.x[table], model.nfc.weight, stride=2).flatten(1)
+    for layer in (*model.hidden, model.output):
+        h = torch.relu(a @ h @ layer.weight)
+    assert h.count_nonzero() not in (0, h.numel())
+    torch.testing.assert_close(model.embed(four_nodes.x, four_nodes.edge_index, table), h)
+    expected = F.linear(h, model.classifier.weight, model.classifier.bias)
+    torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index, table), expected)
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 2])
+@pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
+def test_dropout_on_the_convolution_s_output(num_layers, which, request):
+    graph = request.getfixturevalue(which)
+    model = nfc_gcn(num_layers=num_layers, activation="tanh", map_dropout=0.0, representation_dropout=0.75, dropout=0.0)
+    x, edge_index = graph.x, graph.edge_index
+    torch.manual_seed(3)
+    found = model(x, edge_index)
+    found.square().sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    # The same by hand: the mask is whatever the one dropout in this pass draws, four times what is kept.
+    h = model.convolve(x, edge_index)
+    torch.manual_seed(3)
+    dropped = drop(h, 0.75, True)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 4 * h[kept])
+    assert 0.22 < kept.sum() / (h != 0).sum() < 0.28
+    a = model.adjacency(x, edge_index).matrix.to_dense()
+    if num_layers == 0:
+        expected = F.linear(dropped, model.output.weight, model.output.bias)
+    elif num_layers == 1:
+        expected = a @ dropped @ model.output.weight
+    else:
+        expected = a @ torch.relu(a @ dropped @ model.hidden[0].weight) @ model.output.weight
+    torch.testing.assert_close(found, expected)
+    expected.square().sum().backward()
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(gradients[name], p.grad, rtol=1e-4, atol=1e-4)
+    if num_layers < 2:
+        torch.manual_seed(3)
+        assert torch.equal(model.embed(x, edge_index), dropped)
+    without = nfc_gcn(num_layers=num_layers, activation="tanh", map_dropout=0.0, dropout=0.0)
+    without.load_state_dict(model.state_dict())
+    assert torch.equal(model.eval()(x, edge_index), without(x, edge_index))
 
 
 def test_no_graph_convolution_means_a_linear_layer(four_nodes):
@@ -267,11 +327,12 @@ def test_gcn_drops_features_before_its_first_layer(which, request):
         (MODELS["nfc-gcn K=1"], "output.weight"),
         (MODELS["nfc-gcn"], "hidden.0.weight"),
         (MODELS["nfc-gcn K=3"], "hidden.0.weight"),
+        (MODELS["nfc-gcn literal"], "hidden.0.weight"),
         (MODELS["gcn"], "layers.0.weight"),
         (MODELS["gcn K=1"], "layers.0.weight"),
         (MODELS["mlp"], "layers.0.weight"),
     ],
-    ids=["nfc-gcn K=0", "nfc-gcn K=1", "nfc-gcn K=2", "nfc-gcn K=3", "gcn", "gcn K=1", "mlp"],
+    ids=["nfc-gcn K=0", "nfc-gcn K=1", "nfc-gcn K=2", "nfc-gcn K=3", "nfc-gcn literal", "gcn", "gcn K=1", "mlp"],
 )
 def test_l2_is_for_the_first_graph_convolution(make, name):
     model = make()
@@ -386,6 +447,13 @@ def nfc_at_fault(**options):
         pytest.param(nfc_at_fault(hidden_channels=0), "`hidden_channels` must be at least 1, got 0", id="nfc hidden"),
         pytest.param(nfc_at_fault(out_channels=0), "`out_channels` must be at least 1, got 0", id="nfc out"),
         pytest.param(nfc_at_fault(map_dropout=1), "`map_dropout` must be at least 0 and below 1, got 1", id="nfc map"),
+        pytest.param(nfc_at_fault(representation_dropout=1),
+                     "`representation_dropout` must be at least 0 and below 1, got 1", id="nfc representation"),
+        pytest.param(nfc_at_fault(classifier="liner"), "unknown classifier 'liner'; did you mean 'linear'?",
+                     id="nfc classifier"),
+        pytest.param(nfc_at_fault(num_layers=0, classifier="linear"),
+                     "`classifier` must be none with `num_layers` 0, where a linear layer classifies already",
+                     id="nfc two classifiers"),
         pytest.param(nfc_at_fault(dropout=1.5), "`dropout` must be at least 0 and below 1, got 1.5", id="nfc dropout"),
         pytest.param(nfc_at_fault(bandwidth=0), "`bandwidth` must be at least 1, got 0", id="nfc bandwidth"),
         pytest.param(nfc_at_fault(kernel_size=41),

@@ -64,6 +64,25 @@ def test_published_splits_skip_nodes_without_label():
     assert len(slow.val) == 500
 
 
+def test_fewer_labels_of_fastgcn_s_training_nodes():
+    labels = np.array([0, 0, 1, 2] * 175)
+    labels[:4] = 3  # a class with fewer nodes than asked for
+    graph = replace(labelled(labels), test_nodes=np.arange(690, 700))
+    whole = make_split(graph, "fastgcn", seed=7)
+    drawn = {n: make_split(graph, "fastgcn", seed=7, labels_per_class=n) for n in (1, 5, 20, 1000)}
+    for number, split in drawn.items():
+        assert split.name == "fastgcn"
+        np.testing.assert_array_equal(split.val, whole.val)
+        np.testing.assert_array_equal(split.test, whole.test)
+        counts = np.bincount(labels[split.train])
+        assert counts.tolist() == np.minimum(number, np.bincount(labels[whole.train])).tolist()
+    assert set(drawn[1].train) < set(drawn[5].train) < set(drawn[20].train) < set(whole.train)
+    np.testing.assert_array_equal(drawn[1000].train, whole.train)
+    assert_same(drawn[5], make_split(graph, "fastgcn", seed=7, labels_per_class=5))
+    seen = {n for seed in range(200) for n in make_split(graph, "fastgcn", seed=seed, labels_per_class=5).train}
+    assert seen == set(whole.train)
+
+
 @pytest.mark.parametrize("rule", ["fastgcn", "planetoid"])
 def test_published_splits_need_published_test_nodes(rule, four_nodes):
     text = (

@@ -120,6 +120,10 @@ def test_what_is_not_stacked(graph):
     assert refusal([made[0], torch.nn.Linear(1, 1)], x) == "only NFC-GCNs are stacked"
     assert refusal([made[0], *models(1, stride=3)], x) == "the models differ in shape"
     assert refusal(models(1, resample="epoch"), x) == "neighbours are drawn anew for every step"
+    dropping = models(1, representation_dropout=0.5)
+    assert refusal(dropping, x) == "dropout on the convolution's output needs it laid out"
+    assert refusal([made[0], *dropping], x) == "the models differ in shape"
+    assert refusal(models(1, classifier="linear"), x) == "a classifier follows the graph convolutions"
     assert refusal(models(1, backend="reference"), x) == "`backend` is reference"
 
 
@@ -185,10 +189,15 @@ class TestOnADevice:
         ("system", "settings", "reason"),
         [
             ("nfc-gcn", {"resample": "epoch"}, "no CUDA graph: neighbours are drawn anew for every step"),
+            (
+                "nfc-gcn",
+                {"representation_dropout": 0.5, "classifier": "linear"},
+                "no CUDA graph: dropout on the convolution's output needs it laid out",
+            ),
             ("sage-mean", {}, "no CUDA graph: the model samples nodes for every step"),
             ("nfc-gcn", {"batch_size": 50}, "no CUDA graph: the training nodes are taken in batches"),
         ],
-        ids=["resample", "sage", "batches"],
+        ids=["resample", "literal", "sage", "batches"],
     )
     def test_without_a_graph_it_says_why(self, digits, caplog, system, settings, reason):
         config = make_config(

@@ -40,7 +40,9 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "kernel_width": 3,
         "activation": "none",
         "map_dropout": 0.5,
+        "representation_dropout": 0.0,
         "dropout": 0.5,
+        "classifier": "none",
         "slot_order": "random",
         "resample": "once",
         "feature_scale": "given",
@@ -51,6 +53,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
         "batch_size": None,
         "precision": "float32",
         "split": "fastgcn",
+        "labels_per_class": None,
         "train_per_class": 20,
         "num_val": 500,
         "num_test": 1000,
@@ -227,6 +230,9 @@ def test_no_setting_belongs_to_two_parts(system):
         pytest.param(
             {"settings": {"train_per_class": 0}}, "`train_per_class` must be at least 1, got 0", id="per class"
         ),
+        pytest.param(
+            {"settings": {"labels_per_class": 0}}, "`labels_per_class` must be at least 1, got 0", id="labels"
+        ),
         pytest.param({"settings": {"num_val": -1}}, "`num_val` must be at least 1, got -1", id="num_val"),
         pytest.param({"settings": {"num_test": 0}}, "`num_test` must be at least 1, got 0", id="num_test"),
         pytest.param(
@@ -269,12 +275,13 @@ def test_build_follows_its_seed_alone(system, sparse_graph):
 def test_settings_reach_the_model(sparse_graph):
     wanted = {"bandwidth": 4, "filters": 5, "kernel_size": 6, "stride": 3, "activation": "tanh", "map_dropout": 0.25,
               "slot_order": "similarity", "resample": "epoch", "dropout": 0.75, "hidden_channels": 9,
-              "num_layers": 3}  # fmt: skip
+              "num_layers": 3, "representation_dropout": 0.125, "classifier": "linear"}  # fmt: skip
     model = make_config("nfc-gcn", settings=wanted).build(sparse_graph, 0)
     nfc = model.nfc
     assert nfc.weight.shape == (5, 4, 6)
     assert (nfc.stride, nfc.activation, nfc.dropout) == (3, "tanh", 0.25)
     assert (nfc.slot_order, nfc.resample, model.dropout) == ("similarity", "epoch", 0.75)
+    assert (model.representation_dropout, tuple(model.classifier.weight.shape)) == (0.125, (3, 3))
     assert [tuple(layer.weight.shape) for layer in (*model.hidden, model.output)] == [(60, 9), (9, 9), (9, 3)]
 
 

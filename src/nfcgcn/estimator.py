@@ -29,7 +29,7 @@ from torch import Tensor
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.kernels import Precision
-from nfcgcn.layers import Activation, Resample
+from nfcgcn.layers import Activation, Classifier, Resample
 from nfcgcn.models import FeatureScale
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder
@@ -84,7 +84,9 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         kernel_width: int | None = None,
         activation: Activation | None = None,
         map_dropout: float | None = None,
+        representation_dropout: float | None = None,
         dropout: float | None = None,
+        classifier: Classifier | None = None,
         slot_order: SlotOrder | None = None,
         resample: Resample | None = None,
         feature_scale: FeatureScale | None = None,
@@ -112,7 +114,9 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.kernel_width = kernel_width
         self.activation = activation
         self.map_dropout = map_dropout
+        self.representation_dropout = representation_dropout
         self.dropout = dropout
+        self.classifier = classifier
         self.slot_order = slot_order
         self.resample = resample
         self.feature_scale = feature_scale

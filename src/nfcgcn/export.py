@@ -69,6 +69,10 @@ class PlainNFCGCN(nn.Module):
         self.first = nn.Parameter(first.clone(memory_format=torch.contiguous_format))
         self.weights = nn.ParameterList(weight.detach().clone() for weight in further)
         self.bias = nn.Parameter(model.output.bias.detach().clone()) if isinstance(model.output, Linear) else None
+        self.classifier: nn.Linear | None = None
+        if model.classifier is not None:
+            self.classifier = nn.Linear(*model.classifier.weight.shape)
+            self.classifier.load_state_dict(model.classifier.state_dict())
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor) -> Tensor:
         """Return class scores ``[N, C]``."""
@@ -78,7 +82,7 @@ class PlainNFCGCN(nn.Module):
         h = propagate(h, edge_index)
         for weight in self.weights:
             h = propagate(F.relu(h) @ weight, edge_index)
-        return h
+        return h if self.classifier is None else self.classifier(F.relu(h))
 
     def read_maps(self, x: Tensor, neighbours: Tensor) -> Tensor:
         """Return ``H(0) W``, ``[N, H]``."""

@@ -103,7 +103,7 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
         check_size(graph.num_nodes, model.nfc.out_channels)
         h = model.convolve(x, edge_index)
     elif layer == "last":
-        if isinstance(model, NFCGCN) and not len(model.hidden):
+        if isinstance(model, NFCGCN) and not len(model.hidden) and model.classifier is None:
             check_size(graph.num_nodes, model.nfc.out_channels)
         h = model.embed(x, edge_index)
     else:

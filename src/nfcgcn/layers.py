@@ -21,6 +21,7 @@ from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
 
 Conv = Literal["1d", "2d"]
 Activation = Literal["none", "tanh", "relu"]
+Classifier = Literal["none", "linear"]
 Resample = Literal["once", "epoch"]
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import (
     Activation,
+    Classifier,
     Conv,
     GraphConv,
     Linear,
@@ -26,6 +27,7 @@ from nfcgcn.layers import (
     at_least_one,
     check_rate,
     normalised_adjacency,
+    one_of,
 )
 from nfcgcn.sampling import SlotOrder
 
@@ -137,7 +139,8 @@ class NFCGCN(NodeClassifier):
 
     without the ReLU in the last layer, which has one output a class ("Graph Node-Feature Convolution for
     Representation Learning", Zhang, Song, Aletras and Lu). With ``num_layers=0`` a linear layer classifies
-    :math:`H^{(0)}`.
+    :math:`H^{(0)}`. With ``classifier="linear"`` the last graph convolution has its ReLU too, and a linear layer from
+    classes to classes follows.
 
     Args:
         in_channels: features a node.
@@ -145,6 +148,7 @@ class NFCGCN(NodeClassifier):
         num_layers: ``K``, graph convolutions, from 0 up.
         out_channels: classes.
         map_dropout: on the feature maps.
+        representation_dropout: on :math:`H^{(0)}`, which then has to be laid out in training.
         dropout: on the inputs of graph convolutions 2 to K.
 
     For the other arguments see :class:`NodeFeatureConv`. ``forward`` draws the neighbour table from ``edge_index`` and
@@ -166,7 +170,9 @@ class NFCGCN(NodeClassifier):
         kernel_width: int = 3,
         activation: Activation = "none",
         map_dropout: float = 0.5,
+        representation_dropout: float = 0.0,
         dropout: float = 0.5,
+        classifier: Classifier = "none",
         slot_order: SlotOrder = "random",
         resample: Resample = "once",
         seed: int = 0,
@@ -176,9 +182,13 @@ class NFCGCN(NodeClassifier):
         if num_layers < 0:
             raise ConfigError(f"`num_layers` must be at least 0, got {num_layers}")
         at_least_one(hidden_channels=hidden_channels, out_channels=out_channels)
+        one_of(classifier=(classifier, Classifier))
+        if classifier == "linear" and not num_layers:
+            raise ConfigError("`classifier` must be none with `num_layers` 0, where a linear layer classifies already")
         check_rate("map_dropout", map_dropout)
+        check_rate("representation_dropout", representation_dropout)
         check_rate("dropout", dropout)
-        self.dropout = dropout
+        self.representation_dropout, self.dropout = representation_dropout, dropout
         # Paper: the parameter table lists dropout "for the hidden layers' inputs"; on the map, and not on h(0), is the
         # reading that reproduces the results.
         self.nfc = NodeFeatureConv(
@@ -199,14 +209,20 @@ class NFCGCN(NodeClassifier):
         widths = [self.nfc.out_channels, *[hidden_channels] * (num_layers - 1)]
         self.hidden = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
         # Paper: the parameter table has a further "classifier layer" from classes to classes; without it the results
-        # are the paper's, with it they are worse. It stands only where no graph convolution does.
+        # are the paper's, with it they are worse. By default it stands only where no graph convolution does.
         self.output: GraphConv | Linear
         self.output = GraphConv(widths[-1], out_channels) if num_layers else Linear(widths[0], out_channels)
+        self.classifier = Linear(out_channels, out_channels) if classifier == "linear" else None
 
     def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
-        """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``: ``[N, channels]``."""
+        """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``, or ``H(K)`` before a classifier: ``[N, channels]``."""
+        if self.classifier is not None:
+            return F.relu(self._last_convolution(x, edge_index, neighbours))
+        return self._before_last(x, edge_index, neighbours)
+
+    def _before_last(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
         if not len(self.hidden):
-            return self.convolve(x, edge_index, neighbours)
+            return drop(self.convolve(x, edge_index, neighbours), self.representation_dropout, self.training)
         adjacency = self.adjacency(x, edge_index)
         h = self._read_map(self.hidden[0], x, edge_index, neighbours)
         for layer in self.hidden[1:]:
@@ -220,13 +236,23 @@ class NFCGCN(NodeClassifier):
 
     def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
+        if self.classifier is None:
+            return self._last_convolution(x, edge_index, neighbours)
+        scores: Tensor = self.classifier(self.embed(x, edge_index, neighbours))
+        return scores
+
+    def _last_convolution(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
         if not len(self.hidden):
             return self._read_map(self.output, x, edge_index, neighbours)
-        scores: Tensor = self.output(self.embed(x, edge_index, neighbours), self.adjacency(x, edge_index))
+        scores: Tensor = self.output(self._before_last(x, edge_index, neighbours), self.adjacency(x, edge_index))
         return scores
 
     def _read_map(self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
-        """Return ``layer(H(0))`` without ``H(0)``, which the layer would multiply by its matrix first."""
+        """Return ``layer(H(0))``, but for dropout on it without ``H(0)``: the layer first multiplies by its matrix."""
+        if self.training and self.representation_dropout:
+            h = drop(self.convolve(x, edge_index, neighbours), self.representation_dropout, True)
+            read: Tensor = layer(h, self.adjacency(x, edge_index)) if isinstance(layer, GraphConv) else layer(h)
+            return read
         scaled = self.scale(x)
         if isinstance(layer, GraphConv):
             h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours)

@@ -86,6 +86,7 @@ class MapRay(Ray):
         self.nfc = model.nfc
         layers: list[Any] = [*model.hidden, model.output]
         self.first, *self.further = layers
+        self.classifier = model.classifier
         self.weight = self.nfc.weight.detach()
         self.matrix = (self.first.weight.mT if isinstance(self.first, Linear) else self.first.weight).detach()
         depth = sum(isinstance(layer, GraphConv) for layer in (self.first, *self.further))
@@ -133,7 +134,7 @@ class MapRay(Ray):
         for layer in self.further:
             h = layer(F.relu(h), self.adjacency)
         scores: Tensor = h.index_select(0, self.local)
-        return scores
+        return scores if self.classifier is None else self.classifier(F.relu(scores))
 
     def contributions(self, points: Sequence[Point]) -> sp.csr_array:
         if self.composed is not None:

@@ -14,6 +14,9 @@ from nfcgcn.training import TrainingConfig
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
+NOT_SEARCHED = ("backend", "representation_dropout", "classifier")
+"""The kernels, and readings of the paper that cost more and do worse than the one searched around."""
+
 
 def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
     """Return where to search for each setting of the model, and the two of training that go with it.
@@ -28,7 +31,7 @@ def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) ->
     space: dict[str, BaseDistribution] = {}
     for name, s in known.items():
         now = config.values[name]
-        if name in held or name in SYSTEMS[config.system].fixed or name == "backend":
+        if name in held or name in SYSTEMS[config.system].fixed or name in NOT_SEARCHED:
             continue
         if get_origin(s.type) is Literal:
             space[name] = CategoricalDistribution(get_args(s.type))

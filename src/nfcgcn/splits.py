@@ -5,6 +5,7 @@ The fixed protocols belong to the Planetoid datasets; the random ones fit any gr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,6 +27,18 @@ def fastgcn(graph: Graph) -> Split:
     # Paper: prints 1827 training nodes for CiteSeer; that counts the 15 nodes that have neither features nor a label.
     pool, test = _published(graph, "fastgcn")
     return Split(pool[:-NUM_VAL], pool[-NUM_VAL:], test, name="fastgcn")
+
+
+def fewer_labels(graph: Graph, split: Split, rng: np.random.Generator, *, labels_per_class: int) -> Split:
+    """Draw this many training nodes of each class; validate and test on the same nodes as before.
+
+    A class with fewer gives all it has. From one state of the generator, a smaller number draws a part of what a larger
+    one does.
+    """
+    order = rng.permutation(len(split.train))
+    labels = graph.labels[split.train[order]]
+    kept = [order[labels == label][:labels_per_class] for label in np.unique(labels)]
+    return replace(split, train=split.train[np.sort(np.concatenate(kept))])
 
 
 def planetoid(graph: Graph) -> Split:
@@ -97,6 +110,7 @@ def make_split(
     rule: str,
     *,
     seed: int = 0,
+    labels_per_class: int | None = None,
     train_per_class: int = 20,
     num_val: int = NUM_VAL,
     num_test: int = 1000,
@@ -106,7 +120,10 @@ def make_split(
     """Apply the rule of this name; each takes of the settings what it needs."""
     rng = generator(seed, "split")
     if rule == "fastgcn":
-        return fastgcn(graph)
+        split = fastgcn(graph)
+        if labels_per_class is None:
+            return split
+        return fewer_labels(graph, split, rng, labels_per_class=labels_per_class)
     if rule == "planetoid":
         return planetoid(graph)
     if rule == "per-class":

@@ -23,6 +23,10 @@ def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
         return "the models differ in shape"
     if first.nfc.resample == "epoch":
         return "neighbours are drawn anew for every step"
+    if first.representation_dropout:
+        return "dropout on the convolution's output needs it laid out"
+    if first.classifier is not None:
+        return "a classifier follows the graph convolutions"
     if first.nfc.backend not in ("auto", "gpu"):
         return f"`backend` is {first.nfc.backend}"
     return kernel_refusal("gpu", x, first.nfc.weight, _matrix(first.hidden[0] if len(first.hidden) else first.output))
@@ -40,6 +44,7 @@ def _shape(model: nn.Module) -> tuple[object, ...]:
         nfc.dropout,
         nfc.bandwidth,
         nfc.slot_order,
+        model.representation_dropout,
         model.dropout,
         model.feature_scale,
     )

@@ -18,7 +18,7 @@ from nfcgcn.defaults import Suggestion
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels import Backend
-from nfcgcn.layers import Activation, Conv, Resample
+from nfcgcn.layers import Activation, Classifier, Conv, Resample
 from nfcgcn.models import NFCGCN, FeatureScale, NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.sampling import SlotOrder
@@ -49,7 +49,9 @@ class NFCGCNConfig:
     kernel_width: int = setting(3, "slots a 2D filter sees at a time")
     activation: Activation = setting("none", "after the node-feature convolution")
     map_dropout: float = setting(0.5, "dropout on the feature maps")
+    representation_dropout: float = setting(0.0, "dropout on the node-feature convolution's output")
     dropout: float = setting(0.5, "dropout on the inputs of graph convolutions 2 to K")
+    classifier: Classifier = setting("none", "a further layer from classes to classes")
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
     resample: Resample = setting("once", "draw neighbours once a run, or anew every training epoch")
     backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
@@ -146,6 +148,7 @@ class SplitConfig:
     """Which nodes train, validate and test."""
 
     split: Rule = setting("per-class", "splitting rule")
+    labels_per_class: int | None = setting(None, "fastgcn: training nodes a class, drawn by the seed; none: all")
     train_per_class: int = setting(20, "per-class: training nodes a class")
     num_val: int = setting(NUM_VAL, "per-class: validation nodes")
     num_test: int = setting(1000, "per-class: test nodes")
@@ -153,8 +156,8 @@ class SplitConfig:
     val_ratio: float = setting(0.2, "ratio: share of validation nodes")
 
     def __post_init__(self) -> None:
-        for name in ("train_per_class", "num_val", "num_test"):
-            if getattr(self, name) < 1:
+        for name in ("labels_per_class", "train_per_class", "num_val", "num_test"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")
         for name in ("train_ratio", "val_ratio"):
             if not 0 < getattr(self, name) < 1:
