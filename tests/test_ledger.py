@@ -117,7 +117,7 @@ def test_a_run_that_is_no_run_is_not_written(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LedgerError, match="cannot write to .*file: File exists"):
+    with pytest.raises(LedgerError, match=r"cannot write to .*file: File exists"):
         Ledger(tmp_path / "file")
 
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from nfcgcn.graph import Ints
+from nfcgcn.kernels.masks.cpu import follow_torch
 
 
 @njit(parallel=True, cache=True)
@@ -30,6 +31,7 @@ def _draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64], tab
 
 def draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64]) -> Ints:
     """See the reference."""
+    follow_torch()
     table = np.empty((len(starts) - 1, len(uniforms) + 1), np.int64)
     _draw(starts, neighbours, uniforms, table)
     return table
