@@ -21,6 +21,22 @@ from nfcgcn.measurement import degrees, measure, reach, where
 from nfcgcn.training import Run
 
 CPU = torch.device("cpu")
+FAULTS = """
+import resource
+import torch
+from nfcgcn.reproduction import keep_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+plain = faults()
+keep_memory()
+faults()
+print(plain, faults())
+"""
 TEXT = """
 title = "Two models"
 about = "On a bundled dataset."
@@ -262,3 +278,10 @@ def test_the_command_lists_estimates_and_runs(run):
     assert "0 runs" in out
     code, out, err = run("reproduce", "degree")
     assert (code, err) == (2, "error: unknown experiment 'degree'; did you mean 'degrees'?\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library may be another")
+def test_memory_that_is_kept_is_not_cleared_again():
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    plain, kept = map(int, done.stdout.split())
+    assert kept < plain / 10
