@@ -53,7 +53,10 @@ class NodeClassifier(nn.Module, ABC):
         """List the parameters that L2 regularisation applies to."""
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return the class scores of `nodes` for one training step; models that sample override it."""
+        """Return the class scores of `nodes`.
+
+        In training a model may override this to sample; in evaluation the scores are those that ``forward`` gives.
+        """
         scores: Tensor = self(x, edge_index)[nodes]
         return scores
 
@@ -202,13 +205,17 @@ class NFCGCN(NodeClassifier):
         # are the paper's, with it they are worse. It stands only where no graph convolution does.
         self.output: GraphConv | Linear
         self.output = GraphConv(widths[-1], out_channels) if num_layers else Linear(widths[0], out_channels)
+        # One for the nodes trained on and one for those validated on, which take turns.
+        self._reached: tuple[Remembered[tuple[Sparse, Tensor]], ...] = Remembered(), Remembered()
 
-    def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
-        """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``: ``[N, channels]``."""
+    def embed(
+        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
+    ) -> Tensor:
+        """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``: ``[N, channels]``; for ``needed`` see :meth:`forward`."""
         if not len(self.hidden):
             return self.convolve(x, edge_index, neighbours)
         adjacency = self.adjacency(x, edge_index)
-        h = self._read_map(self.hidden[0], x, edge_index, neighbours)
+        h = self._read_map(self.hidden[0], x, edge_index, neighbours, needed)
         for layer in self.hidden[1:]:
             h = layer(drop(F.relu(h), self.dropout, self.training), adjacency)
         return drop(F.relu(h), self.dropout, self.training)
@@ -218,23 +225,56 @@ class NFCGCN(NodeClassifier):
         h: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
         return h
 
-    def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
-        """Return class scores before the softmax, ``[N, out_channels]``."""
+    def forward(
+        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
+    ) -> Tensor:
+        """Return class scores before the softmax, ``[N, out_channels]``.
+
+        With ``needed``, node numbers, only these nodes' rows of ``H(0)`` count: scores that others enter mean nothing.
+        """
         if not len(self.hidden):
-            return self._read_map(self.output, x, edge_index, neighbours)
-        scores: Tensor = self.output(self.embed(x, edge_index, neighbours), self.adjacency(x, edge_index))
+            return self._read_map(self.output, x, edge_index, neighbours, needed)
+        h = self.embed(x, edge_index, neighbours, needed=needed)
+        scores: Tensor = self.output(h, self.adjacency(x, edge_index))
         return scores
 
-    def _read_map(self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
+    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        """Return the class scores of `nodes`, for which only what lies within ``K`` hops of them is convolved."""
+        if x.device.type != "cpu":  # elsewhere all rows are convolved, and to list some would make the host wait
+            return super().score_nodes(x, edge_index, nodes)
+        adjacency = self.adjacency(x, edge_index)
+
+        def reach(nodes: Tensor) -> tuple[Sparse, Tensor]:
+            num_layers = len(self.hidden) + isinstance(self.output, GraphConv)
+            return adjacency, neighbourhood(nodes, adjacency, num_layers)
+
+        # The adjacency is kept beside the nodes, so that its id cannot come to name another.
+        _, needed = self._reached[self.training].get(nodes, reach, id(adjacency))
+        scores: Tensor = self(x, edge_index, needed=needed)[nodes]
+        return scores
+
+    def _read_map(
+        self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None, needed: Tensor | None
+    ) -> Tensor:
         """Return ``layer(H(0))`` without ``H(0)``, which the layer would multiply by its matrix first."""
         scaled = self.scale(x)
         if isinstance(layer, GraphConv):
-            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours)
+            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours, needed=needed)
             return layer.propagate(h, self.adjacency(x, edge_index))
         assert isinstance(layer, Linear)  # noqa: S101
-        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours) + layer.bias
+        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours, needed=needed) + layer.bias
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""
         # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer alone.
         return list((self.hidden[0] if len(self.hidden) else self.output).parameters())[:1]
+
+
+def neighbourhood(nodes: Tensor, adjacency: Sparse, num_hops: int) -> Tensor:
+    """List, in ascending order, the nodes whose rows of ``H`` enter the rows `nodes` of ``A_hat^num_hops H``."""
+    starts, columns = adjacency.matrix.crow_indices(), adjacency.matrix.col_indices()
+    reached = torch.zeros(len(starts) - 1, dtype=torch.bool, device=nodes.device)
+    reached[nodes] = True
+    for _ in range(num_hops):
+        reached[columns[torch.repeat_interleave(reached, starts.diff())]] = True  # each node is among its own
+    return reached.nonzero().squeeze(1)

@@ -32,9 +32,11 @@ _spans = lru_cache(8)(loops.spans)
 
 
 class _Draw:
-    """The features, the neighbour table and the mask, as the loops take them."""
+    """The features, the neighbour table, the mask and the nodes whose rows are needed, as the loops take them."""
 
-    def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int) -> None:
+    def __init__(
+        self, x: Tensor, neighbours: Tensor, dropout: float, seed: int, needed: Tensor | None = None
+    ) -> None:
         self.is_sparse = x.layout == torch.sparse_csr
         # 64-bit indices for all: the loops would be compiled once more for others, for some 20 s each.
         parts = [x.crow_indices().long(), x.col_indices().long(), x.values()] if self.is_sparse else [x]
@@ -45,6 +47,7 @@ class _Draw:
         self.mask = (np.uint32(threshold(dropout)), scale, np.uint64(seed))
         self.num_nodes, self.bandwidth = neighbours.shape
         self.num_features = x.shape[1]
+        self.needed = np.arange(self.num_nodes) if needed is None else needed.numpy()
         follow_torch()
 
     def chunks(self, width: int) -> list[tuple[int, int]]:
@@ -85,9 +88,10 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    needed: Tensor | None = None,
 ) -> Tensor:
-    """See the reference."""
-    draw = _Draw(x, neighbours, dropout, seed)
+    """See the reference; of dense features all rows are computed."""
+    draw = _Draw(x, neighbours, dropout, seed, needed)
     if activation == "none":
         slots = compose(weight, matrix, bandwidth=draw.bandwidth, num_features=draw.num_features, stride=stride)
         return _apply(_SparseGather if draw.is_sparse else _DenseGather, draw, slots)
@@ -105,11 +109,11 @@ class _SparseGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
-        out = slots.new_empty(draw.num_nodes, slots.shape[2])
+        out = slots.new_zeros(draw.num_nodes, slots.shape[2])
         arrays, merged = slots.detach().contiguous(), 0
         if draw.whole and not ctx.needs_input_grad[1]:
             arrays, merged = _merge(arrays)
-        loops.gather(*draw.x, draw.table, *draw.mask, merged, arrays.numpy(), out.numpy())
+        loops.gather(*draw.x, draw.table, *draw.mask, draw.needed, merged, arrays.numpy(), out.numpy())
         return out
 
     @staticmethod
@@ -192,9 +196,9 @@ class _SparseProject(torch.autograd.Function):
         ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
-        out = matrix.new_empty(draw.num_nodes, matrix.shape[1])
+        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
         loops.project(
-            *draw.x, draw.table, *draw.mask, merged, spans, steps, runs.numpy(), ctx.activation,
+            *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), ctx.activation,
             _by_place(matrix, steps, len(weight)).numpy(), out.numpy(),
         )  # fmt: skip
         return out

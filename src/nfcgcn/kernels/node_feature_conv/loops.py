@@ -68,16 +68,18 @@ def _longest(indptr: Any) -> Any:
 
 @compiled
 def gather(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, slots: Any,
-    out: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
+    slots: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``; for `merged` see `_merge` in cpu.py."""
-    num_nodes, bandwidth = table.shape
+    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]`` for each i in `nodes`; for `merged` see `_merge` in cpu.py.
+    """
+    num_nodes, bandwidth = len(nodes), table.shape[1]
     _, num_features, hidden = slots.shape
     room = bandwidth * _longest(indptr)
     for task in prange(TASKS):
         offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
-        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+        for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            node = nodes[index]
             copies = _copies(table, node) if merged else 0
             count = 0
             for slot in range(bandwidth - copies):
@@ -223,25 +225,31 @@ def _activate(h: Any, index: Any, activation: Any) -> None:
 
 @compiled
 def project(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
-    steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
+    spans: Any, steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out = activation(convolution) @ matrix``, its rows ordered as the convolution's outputs; a tile at a time."""
-    num_nodes, (size, hidden) = len(table), matrix.shape
+    """``out[i] = activation(convolution of i) @ matrix`` for each i in `nodes`, a tile at a time.
+
+    The matrix's rows are ordered as the convolution's outputs.
+    """
+    num_nodes, (size, hidden) = len(nodes), matrix.shape
     room, tile = _longest(indptr), tile_of(size)
     for task in prange(TASKS):
         columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
-        h = np.empty((tile, size), data.dtype)
+        h, products = np.empty((tile, size), data.dtype), np.empty((tile, hidden), data.dtype)
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
             for index in range(count):
                 _convolve_node(
-                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, first + index, runs,
-                    columns, values, h, index,
+                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, nodes[first + index],
+                    runs, columns, values, h, index,
                 )  # fmt: skip
                 _activate(h, index, activation)
-            multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+            multiply(products, 0, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+            for index in range(count):
+                for i in range(hidden):
+                    out[nodes[first + index], i] = products[index, i]
 
 
 @compiled
