@@ -175,9 +175,9 @@ def test_nodes_out_of_sight_are_not_convolved(num_layers, activation, sparse_gra
 def test_what_nodes_see_is_found_anew_for_other_nodes_and_other_edges(sparse_graph, make_graph):
     model, nodes = nfc_gcn(num_layers=1).eval(), torch.tensor([3, 7])
     other = make_graph(sparse=True, seed=1).edge_index
-    for edge_index in (sparse_graph.edge_index, other, sparse_graph.edge_index):
-        for first in (3, 200):
-            nodes[0] = first
+    for first in (3, 200):
+        nodes[0] = first
+        for edge_index in (sparse_graph.edge_index, other, sparse_graph.edge_index):
             expected = model(sparse_graph.x, edge_index)[nodes]
             assert torch.equal(model.score_nodes(sparse_graph.x, edge_index, nodes), expected)
 
