@@ -4,6 +4,7 @@ import pickle
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,8 +15,8 @@ from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import Sparse
-from nfcgcn.layers import GraphConv, Linear
-from nfcgcn.models import divide_by_row_norms, divide_by_row_sums
+from nfcgcn.layers import GraphConv, Linear, NodeFeatureConv, normalised_adjacency
+from nfcgcn.models import divide_by_row_norms, divide_by_row_sums, neighbourhood
 
 
 def message(text):
@@ -101,6 +102,7 @@ def test_two_layers_put_relu_between_them(four_nodes):
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_a_classifier_reads_what_the_last_graph_convolution_rectified(four_nodes, num_layers):
     options = {"bandwidth": 2, "filters": 2, "kernel_size": 2, "stride": 2, "classifier": "linear"}
+    torch.manual_seed(0)
     model = NFCGCN(5, 3, num_layers, 2, **options).eval()
     with torch.no_grad():
         model.classifier.bias.copy_(torch.tensor([0.5, -2.0]))
@@ -200,12 +202,45 @@ def test_scores_of_every_node(make, which, request):
 def test_scores_of_some_nodes_without_chance(make, sparse_graph):
     """In evaluation, where nothing is dropped, the nodes asked for are scored as all are."""
     model, nodes = make().eval(), torch.tensor([7, 3, 299])
-    if isinstance(model, FastGCN):  # always estimates; see its own tests
-        return
-    if isinstance(model, SAGE):  # samples whenever it is asked for some nodes: here, all neighbours
-        model.num_neighbours = model.num_further = 300
     expected = model(sparse_graph.x, sparse_graph.edge_index)[nodes]
-    torch.testing.assert_close(model.score_nodes(sparse_graph.x, sparse_graph.edge_index, nodes), expected)
+    assert torch.equal(model.score_nodes(sparse_graph.x, sparse_graph.edge_index, nodes), expected)
+
+
+def test_a_neighbourhood_is_what_powers_of_the_adjacency_reach():
+    rng = np.random.default_rng(0)
+    edge_index, nodes = torch.from_numpy(rng.integers(200, size=(2, 500))), torch.tensor([150, 3, 3])
+    source, target = edge_index.numpy()
+    dense = np.eye(200)
+    dense[target, source] = 1  # edges have a direction here
+    adjacency, sizes = normalised_adjacency(edge_index, 200), []
+    for num_hops in range(4):
+        expected = np.flatnonzero(np.linalg.matrix_power(dense, num_hops)[nodes].any(0))
+        assert neighbourhood(nodes, adjacency, num_hops).tolist() == expected.tolist()
+        sizes.append(len(expected))
+    assert 2 == sizes[0] < sizes[1] < sizes[2] < sizes[3] < 150
+
+
+@pytest.mark.parametrize("activation", ["none", "tanh"])
+@pytest.mark.parametrize("num_layers", [0, 1, 2])
+def test_nodes_out_of_sight_are_not_convolved(num_layers, activation, sparse_graph, monkeypatch):
+    model, nodes, found = nfc_gcn(num_layers=num_layers, activation=activation), torch.tensor([3, 7]), []
+    project = NodeFeatureConv.project
+    monkeypatch.setattr(NodeFeatureConv, "project", lambda *a, **o: found.append(project(*a, **o)) or found[-1])
+    model.score_nodes(sparse_graph.x, sparse_graph.edge_index, nodes)
+    adjacency = normalised_adjacency(sparse_graph.edge_index, 300)
+    convolved = found[0].any(1).nonzero().squeeze(1).tolist()
+    assert convolved == neighbourhood(nodes, adjacency, num_layers).tolist()
+    assert len(convolved) < 200
+
+
+def test_what_nodes_see_is_found_anew_for_other_nodes_and_other_edges(sparse_graph, make_graph):
+    model, nodes = nfc_gcn(num_layers=1).eval(), torch.tensor([3, 7])
+    other = make_graph(sparse=True, seed=1).edge_index
+    for first in (3, 200):
+        nodes[0] = first
+        for edge_index in (sparse_graph.edge_index, other, sparse_graph.edge_index):
+            expected = model(sparse_graph.x, edge_index)[nodes]
+            assert torch.equal(model.score_nodes(sparse_graph.x, edge_index, nodes), expected)
 
 
 @every_model

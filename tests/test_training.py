@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nfcgcn import GCN, NFCGCN, fit
+from nfcgcn import GCN, NFCGCN, fit, models
 from nfcgcn.baselines import GAT, GAT5, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.errors import ConfigError, GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Split
+from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.splits import make_split
 from nfcgcn.training import Stopping, TrainingConfig
@@ -244,8 +245,8 @@ class Recorder(GCN):
         self.steps = []
 
     def score_nodes(self, x, edge_index, nodes):
-        assert self.training
-        self.steps.append(nodes.tolist())
+        if self.training:
+            self.steps.append(nodes.tolist())
         return super().score_nodes(x, edge_index, nodes)
 
 
@@ -291,6 +292,39 @@ def test_steps_in_batches_by_hand(sparse_graph):
     assert run.best["train_accuracy"] == pytest.approx(hits / count)
     for name, parameter in twin.named_parameters():
         torch.testing.assert_close(run.state[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("num_layers", [0, 1, 2])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"activation": "tanh"}, {"conv": "2d", "activation": "relu"}, {"resample": "epoch"}, {"map_dropout": 0.0}],
+    ids=str,
+)
+def test_nodes_out_of_sight_change_no_bit_of_a_run(options, num_layers, batch_size, sparse_graph, monkeypatch):
+    split, runs = Split(train=np.array([5, 250, 17, 80]), val=np.array([1, 99]), test=np.array([2])), []
+    for _ in range(2):
+        make = lambda seed: NFCGCN(40, 8, num_layers, 3, seed=seed, **options, **SMALL)  # noqa: E731
+        runs.append(train(sparse_graph, make, split=split, epochs=4, batch_size=batch_size)[1])
+        monkeypatch.setattr(NFCGCN, "score_nodes", NodeClassifier.score_nodes)
+    assert runs[0].history == runs[1].history
+    assert_same_state(runs[0].state, runs[1].state)
+
+
+def test_what_nodes_see_is_found_once_a_run(sparse_graph, monkeypatch):
+    found = []
+    monkeypatch.setattr(models, "neighbourhood", lambda nodes, *_: found.append(nodes) or torch.arange(300))
+    train(sparse_graph, epochs=5)
+    assert len(found) == 2  # for the nodes to train on and those to validate on
+
+
+@every_model
+def test_validation_leaves_nothing_to_chance(make, sparse_graph):
+    split = make_split(sparse_graph, "ratio")
+    model, run = train(sparse_graph, make, split=split, epochs=1)
+    with torch.no_grad():
+        scores = model(sparse_graph.x, sparse_graph.edge_index)[split.val]
+    assert run.best["val_loss"] == F.cross_entropy(scores, sparse_graph.y[split.val]).item()
 
 
 def test_divergence_is_said(sparse_graph):

@@ -134,11 +134,20 @@ class NodeFeatureConv(nn.Module):
 
     @opaque
     def project(
-        self, x: Tensor, edge_index: Tensor | None, matrix: Tensor, *, neighbours: Tensor | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor | None,
+        matrix: Tensor,
+        *,
+        neighbours: Tensor | None = None,
+        needed: Tensor | None = None,
     ) -> Tensor:
-        """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``."""
+        """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``.
+
+        With ``needed``, node numbers, the rows of all other nodes mean nothing, and cost nothing where that is fast.
+        """
         table = self._table_for(x, edge_index, neighbours)
-        return projected(x, table, self.weight, matrix, backend=self.backend, **self._options())
+        return projected(x, table, self.weight, matrix, backend=self.backend, needed=needed, **self._options())
 
     def why(self, x: Tensor) -> str:
         """Say which kernels run on `x`: "cpu", "gpu", or "reference" with what keeps the faster ones from it."""

@@ -55,7 +55,10 @@ class NodeClassifier(nn.Module, ABC):
         """List the parameters that L2 regularisation applies to."""
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return the class scores of `nodes` for one training step; models that sample override it."""
+        """Return the class scores of `nodes`.
+
+        In training a model may override this to sample; in evaluation the scores are those that ``forward`` gives.
+        """
         scores: Tensor = self(x, edge_index)[nodes]
         return scores
 
@@ -213,6 +216,8 @@ class NFCGCN(NodeClassifier):
         self.output: GraphConv | Linear
         self.output = GraphConv(widths[-1], out_channels) if num_layers else Linear(widths[0], out_channels)
         self.classifier = Linear(out_channels, out_channels) if classifier == "linear" else None
+        # One for the nodes trained on and one for those validated on, which take turns.
+        self._reached: tuple[Remembered[tuple[Sparse, Tensor]], ...] = Remembered(), Remembered()
 
     def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
         """Return ``H(K-1)``, or ``H(0)`` for ``K = 0``, or ``H(K)`` before a classifier: ``[N, channels]``."""
@@ -220,11 +225,13 @@ class NFCGCN(NodeClassifier):
             return F.relu(self._last_convolution(x, edge_index, neighbours))
         return self._before_last(x, edge_index, neighbours)
 
-    def _before_last(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
+    def _before_last(
+        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None, needed: Tensor | None = None
+    ) -> Tensor:
         if not len(self.hidden):
             return drop(self.convolve(x, edge_index, neighbours), self.representation_dropout, self.training)
         adjacency = self.adjacency(x, edge_index)
-        h = self._read_map(self.hidden[0], x, edge_index, neighbours)
+        h = self._read_map(self.hidden[0], x, edge_index, neighbours, needed)
         for layer in self.hidden[1:]:
             h = layer(drop(F.relu(h), self.dropout, self.training), adjacency)
         return drop(F.relu(h), self.dropout, self.training)
@@ -234,20 +241,43 @@ class NFCGCN(NodeClassifier):
         h: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
         return h
 
-    def forward(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
-        """Return class scores before the softmax, ``[N, out_channels]``."""
-        if self.classifier is None:
-            return self._last_convolution(x, edge_index, neighbours)
-        scores: Tensor = self.classifier(self.embed(x, edge_index, neighbours))
-        return scores
+    def forward(
+        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
+    ) -> Tensor:
+        """Return class scores before the softmax, ``[N, out_channels]``.
 
-    def _last_convolution(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
+        With ``needed``, node numbers, only these nodes' rows of ``H(0)`` count: scores that others enter mean nothing.
+        """
+        h = self._last_convolution(x, edge_index, neighbours, needed)
+        return h if self.classifier is None else self.classifier(F.relu(h))
+
+    def _last_convolution(
+        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None, needed: Tensor | None = None
+    ) -> Tensor:
         if not len(self.hidden):
-            return self._read_map(self.output, x, edge_index, neighbours)
-        scores: Tensor = self.output(self._before_last(x, edge_index, neighbours), self.adjacency(x, edge_index))
+            return self._read_map(self.output, x, edge_index, neighbours, needed)
+        h = self._before_last(x, edge_index, neighbours, needed)
+        scores: Tensor = self.output(h, self.adjacency(x, edge_index))
         return scores
 
-    def _read_map(self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None) -> Tensor:
+    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        """Return the class scores of `nodes`, for which only what lies within ``K`` hops of them is convolved."""
+        if x.device.type != "cpu":  # elsewhere all rows are convolved, and to list some would make the host wait
+            return super().score_nodes(x, edge_index, nodes)
+        adjacency = self.adjacency(x, edge_index)
+
+        def reach(nodes: Tensor) -> tuple[Sparse, Tensor]:
+            num_layers = len(self.hidden) + isinstance(self.output, GraphConv)
+            return adjacency, neighbourhood(nodes, adjacency, num_layers)
+
+        # The adjacency is kept beside the nodes, so that its id cannot come to name another.
+        _, needed = self._reached[self.training].get(nodes, reach, id(adjacency))
+        scores: Tensor = self(x, edge_index, needed=needed)[nodes]
+        return scores
+
+    def _read_map(
+        self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None, needed: Tensor | None
+    ) -> Tensor:
         """Return ``layer(H(0))``, but for dropout on it without ``H(0)``: the layer first multiplies by its matrix."""
         if self.training and self.representation_dropout:
             h = drop(self.convolve(x, edge_index, neighbours), self.representation_dropout, True)
@@ -255,12 +285,22 @@ class NFCGCN(NodeClassifier):
             return read
         scaled = self.scale(x)
         if isinstance(layer, GraphConv):
-            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours)
+            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours, needed=needed)
             return layer.propagate(h, self.adjacency(x, edge_index))
         assert isinstance(layer, Linear)  # noqa: S101
-        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours) + layer.bias
+        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours, needed=needed) + layer.bias
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""
         # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer alone.
         return list((self.hidden[0] if len(self.hidden) else self.output).parameters())[:1]
+
+
+def neighbourhood(nodes: Tensor, adjacency: Sparse, num_hops: int) -> Tensor:
+    """List, in ascending order, the nodes whose rows of ``H`` enter the rows `nodes` of ``A_hat^num_hops H``."""
+    starts, columns = adjacency.matrix.crow_indices(), adjacency.matrix.col_indices()
+    reached = torch.zeros(len(starts) - 1, dtype=torch.bool, device=nodes.device)
+    reached[nodes] = True
+    for _ in range(num_hops):
+        reached[columns[torch.repeat_interleave(reached, starts.diff())]] = True  # each node is among its own
+    return reached.nonzero().squeeze(1)

@@ -26,6 +26,32 @@ def test_the_cpu_kernels_keep_the_contract(operation, case, dtype):
     assert contract.violation(operation, VARIANTS[operation], case, DTYPES[dtype]) is None
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        contract.Case("no activation", num_nodes=90, activation="none"),
+        contract.Case("tanh", num_nodes=90),
+        contract.Case("relu, 2D", num_nodes=90, activation="relu", width=3),
+        contract.Case("copies share a pass", num_nodes=90, activation="none", dropout=0.0, grad=False),
+        contract.Case("copies share a pass, tanh", num_nodes=90, dropout=0.0, grad=False),
+        contract.Case("dense", num_nodes=90, sparse=False),
+    ],
+    ids=lambda case: case.name,
+)
+def test_rows_that_are_not_needed_change_no_bit_of_the_others(case):
+    inputs, needed = case.inputs(torch.float32), torch.tensor([0, 7, 8, 41, 89])
+    parameters = [inputs[name].requires_grad_(case.grad) for name in ("weight", "matrix")]
+    some = cpu.projected(*inputs.values(), **case.options, needed=needed)
+    everything = cpu.projected(*inputs.values(), **case.options)
+    assert torch.equal(some[needed], everything[needed])
+    if case.sparse:
+        assert some.any(1).nonzero().squeeze(1).tolist() == [i for i in needed.tolist() if everything[i].any()]
+    if case.grad:
+        grads = [torch.autograd.grad(out[needed].square().sum(), parameters) for out in (some, everything)]
+        assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
+        assert all(grad.any() for grad in grads[0])
+
+
 def wrong_value(*inputs, **options):
     return cpu.projected(*inputs, **options) * (1 + 1e-5)
 

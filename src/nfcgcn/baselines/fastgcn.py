@@ -43,7 +43,9 @@ class FastGCN(GCN):
         self._prepared: Remembered[_Prepared] = Remembered()
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return an estimate of the scores of `nodes` from a sample, ``[len(nodes), out_channels]``."""
+        """Return the scores of `nodes`, ``[len(nodes), out_channels]``; in training an estimate from a sample."""
+        if not self.training:
+            return super().score_nodes(x, edge_index, nodes)
         # Paper: trains on the graph of the training nodes alone; here the other nodes' features and edges are seen, as
         # in the authors' second, transductive programme and as in every other model here. Their labels are not.
         adjacency = self.adjacency(x, edge_index)

@@ -108,7 +108,9 @@ class SAGE(NodeClassifier):
         return self._climb(x, [self._all(x, edge_index)] * len(self.layers))
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return the class scores of `nodes` by neighbours drawn anew."""
+        """Return the class scores of `nodes`, in training by neighbours drawn anew."""
+        if not self.training:
+            return super().score_nodes(x, edge_index, nodes)
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         lists = self._neighbours(x, edge_index)
         dtype = next(self.parameters()).dtype

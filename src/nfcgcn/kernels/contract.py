@@ -101,6 +101,7 @@ def cases() -> list[Case]:
         Case("int32 indices", index_dtype=torch.int32),
         Case("not contiguous", contiguous=False, width=3),
         Case("wide", num_nodes=300, filters=33, hidden=17, num_features=120, size=32, stride=16),
+        Case("whole vectors", filters=16, hidden=8),
         Case("no gradient", grad=False, dropout=0.0),
         Case("no gradient, isolated nodes", grad=False, dropout=0.0, lonely=True),
     ]

@@ -266,10 +266,10 @@ def make_net(
     if len(models) > 1:
         raise Refusal(reason)
     model = models[0]
-    if type(model).score_nodes is not NodeClassifier.score_nodes:
-        raise Refusal("the model samples nodes for every step")
     if isinstance(model, NFCGCN):
         raise Refusal(reason)
+    if type(model).score_nodes is not NodeClassifier.score_nodes:
+        raise Refusal("the model samples nodes for every step")
     return One(model, x, edge_index)
 
 

@@ -116,7 +116,7 @@ class _Validation(TypedDict):
 @torch.no_grad()
 def _validate(model: NodeClassifier, x: Tensor, edge_index: Tensor, nodes: Tensor, y: Tensor) -> _Validation:
     model.eval()
-    scores = model(x, edge_index)[nodes]
+    scores = model.score_nodes(x, edge_index, nodes)
     return {"val_loss": F.cross_entropy(scores, y).item(), "val_accuracy": _accuracy(scores, y)}
 
 

@@ -32,9 +32,9 @@ _spans = lru_cache(8)(loops.spans)
 
 
 class _Draw:
-    """The features, the neighbour table and the mask, as the loops take them."""
+    """The features, the neighbour table, the mask and the nodes whose rows are needed, as the loops take them."""
 
-    def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int) -> None:
+    def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int, needed: Tensor | None = None) -> None:
         self.is_sparse = x.layout == torch.sparse_csr
         # 64-bit indices for all: the loops would be compiled once more for others, for some 20 s each.
         parts = [x.crow_indices().long(), x.col_indices().long(), x.values()] if self.is_sparse else [x]
@@ -45,6 +45,7 @@ class _Draw:
         self.mask = (np.uint32(threshold(dropout)), scale, np.uint64(seed))
         self.num_nodes, self.bandwidth = neighbours.shape
         self.num_features = x.shape[1]
+        self.needed = np.arange(self.num_nodes) if needed is None else needed.numpy()
         follow_torch()
 
     def chunks(self, width: int) -> list[tuple[int, int]]:
@@ -85,9 +86,10 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    needed: Tensor | None = None,
 ) -> Tensor:
-    """See the reference."""
-    draw = _Draw(x, neighbours, dropout, seed)
+    """See the reference; of dense features all rows are computed."""
+    draw = _Draw(x, neighbours, dropout, seed, needed)
     if activation == "none":
         slots = compose(weight, matrix, bandwidth=draw.bandwidth, num_features=draw.num_features, stride=stride)
         return _apply(_SparseGather if draw.is_sparse else _DenseGather, draw, slots)
@@ -105,11 +107,11 @@ class _SparseGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
-        out = slots.new_empty(draw.num_nodes, slots.shape[2])
-        arrays, merged = slots.detach().contiguous(), 0
+        out = slots.new_zeros(draw.num_nodes, slots.shape[2])
+        arrays, merged = _pad(slots.detach()).contiguous(), 0
         if draw.whole and not ctx.needs_input_grad[1]:
             arrays, merged = _merge(arrays)
-        loops.gather(*draw.x, draw.table, *draw.mask, merged, arrays.numpy(), out.numpy())
+        loops.gather(*draw.x, draw.table, *draw.mask, draw.needed, merged, arrays.numpy(), out.numpy())
         return out
 
     @staticmethod
@@ -117,9 +119,15 @@ class _SparseGather(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         draw = ctx.draw
         blocks = loops.blocks_of(draw.bandwidth)
-        out = grad.new_empty(blocks, *ctx.shape)
+        grad = _pad(grad)
+        out = grad.new_empty(blocks, *ctx.shape[:2], grad.shape[1])
         loops.gather_backward(*draw.x, draw.table, *draw.mask, grad.contiguous().numpy(), out.numpy())
-        return None, out.sum(0)
+        return None, out.sum(0)[:, :, : ctx.shape[2]]
+
+
+def _pad(rows: Tensor) -> Tensor:
+    """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
+    return F.pad(rows, (0, -rows.shape[-1] % 4))
 
 
 def _merge(slots: Tensor) -> tuple[Tensor, int]:
@@ -192,10 +200,10 @@ class _SparseProject(torch.autograd.Function):
         ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
-        out = matrix.new_empty(draw.num_nodes, matrix.shape[1])
+        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
         loops.project(
-            *draw.x, draw.table, *draw.mask, merged, spans, steps, runs.numpy(), ctx.activation,
-            _by_place(matrix, steps, len(weight)).numpy(), out.numpy(),
+            *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), ctx.activation,
+            _pad(_by_place(matrix, steps, len(weight))).numpy(), out.numpy(),
         )  # fmt: skip
         return out
 
@@ -207,12 +215,13 @@ class _SparseProject(torch.autograd.Function):
         runs, _ = _runs(draw, weight, stride, once=False)
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
         across = _by_place(matrix, steps, len(weight)).mT.contiguous()
-        sums, grad_matrix = _sums(weight.shape, stride, grad), grad.new_empty(loops.BLOCKS, *matrix.shape)
+        sums = _sums(weight.shape, stride, grad)
+        grad_matrix = grad.new_empty(loops.BLOCKS, len(matrix), matrix.shape[1] + -matrix.shape[1] % 4)
         loops.project_backward(
             *draw.x, draw.table, *draw.mask, spans, steps, runs.numpy(), ctx.activation, across.numpy(),
             grad.contiguous().numpy(), grad_matrix.numpy(), sums.numpy(),
         )  # fmt: skip
-        by_place = grad_matrix.sum(0).view(steps, -1, len(weight), matrix.shape[1])
+        by_place = grad_matrix.sum(0)[:, : matrix.shape[1]].reshape(steps, -1, len(weight), matrix.shape[1])
         grad_matrix = by_place.transpose(1, 2).reshape(matrix.shape)
         return None, _from_runs(sums.sum(0), weight.shape, stride), grad_matrix, None, None
 

@@ -82,6 +82,7 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    needed: Tensor | None = None,  # noqa: ARG001  (all rows are computed)
 ) -> Tensor:
     """See the reference."""
     seeds = torch.tensor([seed], device=x.device)

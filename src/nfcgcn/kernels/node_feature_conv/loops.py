@@ -68,16 +68,21 @@ def _longest(indptr: Any) -> Any:
 
 @compiled
 def gather(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, slots: Any,
-    out: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
+    slots: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]``; for `merged` see `_merge` in cpu.py."""
-    num_nodes, bandwidth = table.shape
+    """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]`` for each i in `nodes`.
+
+    For `merged` see `_merge` in cpu.py; the slots may be wider than ``out``, see `_pad` there.
+    """
+    num_nodes, bandwidth = len(nodes), table.shape[1]
     _, num_features, hidden = slots.shape
     room = bandwidth * _longest(indptr)
     for task in prange(TASKS):
         offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
-        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+        total = np.empty(hidden, data.dtype)
+        for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            node = nodes[index]
             copies = _copies(table, node) if merged else 0
             count = 0
             for slot in range(bandwidth - copies):
@@ -87,7 +92,9 @@ def gather(
                 count = _keep(
                     indices, data, indptr[row], indptr[row + 1], key, below, scale, base, hidden, count, offsets, values
                 )
-            combine(out, node * hidden, slots, offsets, values, count, hidden)
+            combine(total, 0, slots, offsets, values, count, hidden)
+            for h in range(out.shape[1]):
+                out[node, h] = total[h]
 
 
 @compiled
@@ -223,25 +230,31 @@ def _activate(h: Any, index: Any, activation: Any) -> None:
 
 @compiled
 def project(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
-    steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
+    spans: Any, steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out = activation(convolution) @ matrix``, its rows ordered as the convolution's outputs; a tile at a time."""
-    num_nodes, (size, hidden) = len(table), matrix.shape
+    """``out[i] = activation(convolution of i) @ matrix`` for each i in `nodes`, a tile at a time.
+
+    The matrix's rows are ordered as the convolution's outputs; it may be wider than ``out``.
+    """
+    num_nodes, (size, hidden) = len(nodes), matrix.shape
     room, tile = _longest(indptr), tile_of(size)
     for task in prange(TASKS):
         columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
-        h = np.empty((tile, size), data.dtype)
+        h, products = np.empty((tile, size), data.dtype), np.empty((tile, hidden), data.dtype)
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
             for index in range(count):
                 _convolve_node(
-                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, first + index, runs,
-                    columns, values, h, index,
+                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, nodes[first + index],
+                    runs, columns, values, h, index,
                 )  # fmt: skip
                 _activate(h, index, activation)
-            multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+            multiply(products, 0, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+            for index in range(count):
+                for i in range(out.shape[1]):
+                    out[nodes[first + index], i] = products[index, i]
 
 
 @compiled
@@ -251,14 +264,14 @@ def project_backward(
 ) -> None:  # fmt: skip
     """Write the gradients of matrix and filters, ``[blocks, size, H]`` and ``[blocks, w, ...]``.
 
-    ``across`` is the matrix, transposed.
+    ``across`` is the matrix, transposed; its gradient may be wider.
     """
-    num_nodes, (hidden, size), blocks = len(table), across.shape, len(sums)
+    num_nodes, (hidden, size), (blocks, _, wide) = len(table), across.shape, grad_matrix.shape
     room, tile = _longest(indptr), tile_of(size)
     for block in prange(blocks):
         columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         h, grad_h = np.empty((tile, size), data.dtype), np.empty((tile, size), data.dtype)
-        nodes, grad_out = np.empty(tile, np.int64), np.empty((tile, hidden), data.dtype)
+        nodes, grad_out = np.empty(tile, np.int64), np.zeros((tile, wide), data.dtype)
         sums[block] = 0
         grad_matrix[block] = 0
         count = 0
@@ -278,10 +291,8 @@ def project_backward(
                 count += 1
             if count < tile and (node < stop - 1 or count == 0):
                 continue
-            add_product(
-                grad_matrix, block * size * hidden, hidden, size, h, 0, 1, size, grad_out, 0, hidden, count, hidden
-            )
-            multiply(grad_h, 0, size, count, grad_out, 0, hidden, 1, across, 0, size, hidden, size)
+            add_product(grad_matrix, block * size * wide, wide, size, h, 0, 1, size, grad_out, 0, wide, count, wide)
+            multiply(grad_h, 0, size, count, grad_out, 0, wide, 1, across, 0, size, hidden, size)
             for index in range(count):
                 if activation == TANH:
                     for i in range(size):

@@ -40,8 +40,12 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    needed: Tensor | None = None,  # noqa: ARG001  (to skip rows is for faster variants)
 ) -> Tensor:
-    """Return ``h(0) @ matrix``, ``[N, H]``."""
+    """Return ``h(0) @ matrix``, ``[N, H]``.
+
+    With ``needed``, node numbers, the rows of all other nodes mean nothing: a variant may leave them 0.
+    """
     h = node_feature_conv(x, neighbours, weight, stride=stride, activation=activation, dropout=dropout, seed=seed)
     return product(h, matrix)
 
