@@ -53,6 +53,7 @@ def list_settings(
     if model not in SYSTEMS:
         raise ConfigError(unknown("model", model, SYSTEMS))
     table = make_table("setting", "meaning", "takes", "default")
+    table.columns[0].no_wrap = True  # names are there to be copied
     for config_class in (SYSTEMS[model].config, TrainingConfig, SplitConfig):
         for s in settings_of(config_class).values():
             default = SYSTEMS[model].fixed.get(s.name, s.default)
