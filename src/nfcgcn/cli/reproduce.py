@@ -47,8 +47,9 @@ def reproduce(
         if not only_list:
             out.print("choose some of them, or all: nfcgcn reproduce all", highlight=False)
         return
-    experiments = [load_experiment(name) for name in (EXPERIMENTS if "all" in names else dict.fromkeys(names))]
-    tasks = reproduction.plan(experiments, seeds, chosen)
+    wanted = [e for name in EXPERIMENTS if not (e := load_experiment(name)).optional] if "all" in names else []
+    wanted += [load_experiment(name) for name in dict.fromkeys(names) if name != "all"]
+    tasks = reproduction.plan(wanted, seeds, chosen)
     if dry_run:
         _show_plan(reproduction.missing(tasks, read(folder), where(chosen)), chosen, jobs)
         return
@@ -69,7 +70,7 @@ def _list(seeds: int, device: torch.device) -> None:
     for name in EXPERIMENTS:
         experiment = load_experiment(name)
         runs = sum(len(task.seeds) for task in reproduction.plan([experiment], seeds, device))
-        table.add_row(name, str(runs), experiment.source, experiment.title)
+        table.add_row(name, str(runs), experiment.source, experiment.title + " (not in all)" * experiment.optional)
     out.print(table)
 
 
