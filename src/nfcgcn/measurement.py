@@ -99,7 +99,7 @@ def degrees(graph: Graph) -> dict[str, Any]:
 def cost(graph: Graph, config: Config, seed: int, device: torch.device) -> Record:
     """Measure an epoch's time, validation included, and the memory that training adds to graph and model.
 
-    To be called in a process that has done nothing else, and while nothing else runs.
+    To be called while nothing else runs, and on the CPU in a process that has done nothing else.
     """
     split = config.split.make(graph, seed)
     model = config.build(graph, seed)
@@ -127,8 +127,8 @@ def cost(graph: Graph, config: Config, seed: int, device: torch.device) -> Recor
             torch.cuda.empty_cache()
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
-            few = train(5).seconds
+            few = train(3).seconds
             extra = torch.cuda.max_memory_allocated(device) - before
-            more = 200 if few < 2 else 10
-            seconds = max(train(5 + more).seconds - few, 0) / more
+            more = 200 if few < 1 else 3
+            seconds = max(train(3 + more).seconds - few, 0) / more
     return {"seconds_per_epoch": seconds, "peak_mib": extra / 2**20, "parameters": parameters}

@@ -146,7 +146,7 @@ def run(
     """Run what is missing of `tasks` and add each run to the folder's ledger as it ends.
 
     Other processes may do the same in the same folder: each run is done by one of them. Tasks that must be alone come
-    last, each in a process of its own that may use all threads.
+    last, one at a time and with all threads.
     """
     progress = progress or Progress()
     place = where(device)
@@ -159,8 +159,10 @@ def run(
         side_by_side = [t for t in left if not t.alone]
         try:
             series.run(side_by_side, device, jobs=min(jobs, len(side_by_side)), threads=1, data_dir=data_dir)
-            for task in [t for t in left if t.alone]:
-                series.run([task], device, jobs=1, threads=None, data_dir=data_dir)
+            alone = [t for t in left if t.alone]
+            # On the CPU a process's memory is that of all it has done before; on a GPU it is told apart.
+            for tasks in [[t] for t in alone] if device.type == "cpu" else [alone]:
+                series.run(tasks, device, jobs=1, threads=None, data_dir=data_dir)
         finally:
             series.stop()
     return Outcome(series.done, tuple(series.failed.values()))
