@@ -83,10 +83,19 @@ class GCN5(SampledClassifier):
 
     # Paper: "average with different weights according to neighbors' node degrees (GCN)" says no more. Copies of the
     # node count as often as they stand in its table.
+    def __init__(
+        self, in_channels: int, out_channels: int, *, bandwidth: int = 6, dropout: float = 0.5, seed: int = 0
+    ) -> None:
+        super().__init__(in_channels, out_channels, bandwidth=bandwidth, dropout=dropout, seed=seed)
+        self._degrees: Remembered[Tensor] = Remembered()
+
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:
         """Return ``[N, bandwidth]``."""
-        target = edge_index[1, edge_index[0] != edge_index[1]]
-        scale = (torch.bincount(target, minlength=len(table)) + 1).to(h.dtype).rsqrt()
+
+        def count(edge_index: Tensor) -> Tensor:
+            return torch.bincount(edge_index[1, edge_index[0] != edge_index[1]], minlength=len(table)) + 1
+
+        scale = self._degrees.get(edge_index, count, len(table)).to(h.dtype).rsqrt()
         return scale[:, None] * scale[table]
 
 

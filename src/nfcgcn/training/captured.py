@@ -163,6 +163,9 @@ class Trainer:
                 step()
         except RuntimeError as error:
             torch.cuda.synchronize(self.device)
+            # A capture that failed has not ended for the generator, which would refuse to draw from now on.
+            generator = torch.cuda.default_generators[self.device.index or 0]
+            generator.graphsafe_set_state(generator.clone_state())
             raise Refusal(str(error).splitlines()[0]) from error
         finally:
             self.reset()
