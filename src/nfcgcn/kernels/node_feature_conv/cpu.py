@@ -127,7 +127,8 @@ class _SparseGather(torch.autograd.Function):
 
 def _pad(rows: Tensor) -> Tensor:
     """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
-    return F.pad(rows, (0, -rows.shape[-1] % 4))
+    left = -rows.shape[-1] % 4
+    return F.pad(rows, (0, left)) if left else rows
 
 
 def _merge(slots: Tensor) -> tuple[Tensor, int]:
