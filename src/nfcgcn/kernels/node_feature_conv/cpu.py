@@ -201,11 +201,14 @@ class _SparseProject(torch.autograd.Function):
         ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
-        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
+        by_place = _pad(_by_place(matrix, steps, len(weight)))
+        found = matrix.new_empty(len(draw.needed), by_place.shape[1])
         loops.project(
             *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), ctx.activation,
-            _pad(_by_place(matrix, steps, len(weight))).numpy(), out.numpy(),
+            by_place.numpy(), found.numpy(),
         )  # fmt: skip
+        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
+        out.numpy()[draw.needed] = found[:, : matrix.shape[1]].numpy()
         return out
 
     @staticmethod
