@@ -127,7 +127,8 @@ class _SparseGather(torch.autograd.Function):
 
 def _pad(rows: Tensor) -> Tensor:
     """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
-    return F.pad(rows, (0, -rows.shape[-1] % 4))
+    left = -rows.shape[-1] % 4
+    return F.pad(rows, (0, left)) if left else rows
 
 
 def _merge(slots: Tensor) -> tuple[Tensor, int]:
@@ -200,11 +201,14 @@ class _SparseProject(torch.autograd.Function):
         ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
-        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
+        by_place = _pad(_by_place(matrix, steps, len(weight)))
+        found = matrix.new_empty(len(draw.needed), by_place.shape[1])
         loops.project(
             *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), ctx.activation,
-            _pad(_by_place(matrix, steps, len(weight))).numpy(), out.numpy(),
+            by_place.numpy(), found.numpy(),
         )  # fmt: skip
+        out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
+        out.numpy()[draw.needed] = found[:, : matrix.shape[1]].numpy()
         return out
 
     @staticmethod

@@ -233,15 +233,15 @@ def project(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
     spans: Any, steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out[i] = activation(convolution of i) @ matrix`` for each i in `nodes`, a tile at a time.
+    """``out[i] = activation(convolution of nodes[i]) @ matrix``, a tile at a time.
 
-    The matrix's rows are ordered as the convolution's outputs; it may be wider than ``out``.
+    The matrix's rows are ordered as the convolution's outputs.
     """
     num_nodes, (size, hidden) = len(nodes), matrix.shape
     room, tile = _longest(indptr), tile_of(size)
     for task in prange(TASKS):
         columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
-        h, products = np.empty((tile, size), data.dtype), np.empty((tile, hidden), data.dtype)
+        h = np.empty((tile, size), data.dtype)
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
@@ -251,10 +251,7 @@ def project(
                     runs, columns, values, h, index,
                 )  # fmt: skip
                 _activate(h, index, activation)
-            multiply(products, 0, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
-            for index in range(count):
-                for i in range(out.shape[1]):
-                    out[nodes[first + index], i] = products[index, i]
+            multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
 
 
 @compiled
