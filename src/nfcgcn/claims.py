@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from nfcgcn.comparison import (
     Cell,
     Comparison,
     Estimate,
-    across,
+    growth,
     is_ours,
     leads,
     paired,
     place_name,
+    rise,
     rivals,
-    slope,
     spread,
+    steadiness,
     title,
 )
 
@@ -57,7 +57,7 @@ class Claim:
     experiment: str
     """Where the evidence stands."""
     verdict: Verdict
-    evidence: str
+    parts: tuple[Part, ...]
 
 
 def judge(parts: Sequence[Part]) -> Verdict:
@@ -73,9 +73,8 @@ def claims(found: Found) -> list[Claim]:
     """Judge every claim by the experiments there are."""
     judged = []
     for name, sentence, rule, experiment, look in _CLAIMS:
-        parts = list(look(found)) if experiment in found else []
-        evidence = "; ".join(part.evidence for part in parts) or f"`nfcgcn reproduce {experiment}` has not been run"
-        judged.append(Claim(name, sentence, rule, experiment, judge(parts), evidence + "."))
+        parts = tuple(look(found)) if experiment in found else ()
+        judged.append(Claim(name, sentence, rule, experiment, judge(parts), parts))
     return judged
 
 
@@ -132,9 +131,7 @@ def steadier(found: Found) -> Iterable[Part]:
     for dataset in comparison.experiment.datasets:
         mine = _line(comparison, _first(leads(comparison, dataset)), dataset)
         theirs = _line(comparison, _row_of(comparison, "gcn", dataset), dataset)
-        test = across(
-            lambda ours, other: spread(ours) - spread(other), [c.scores for c in mine], [c.scores for c in theirs]
-        )
+        test = steadiness(mine, theirs)
         if test is None:
             yield _too_few(dataset)
             continue
@@ -165,18 +162,18 @@ def rises(found: Found) -> Iterable[Part]:
     for dataset in comparison.experiment.datasets:
         line = _line(comparison, _first(leads(comparison, dataset)), dataset)
         printed = [cell for cell in line if cell.entry.paper is not None]
-        rise = across(partial(slope, [cell.entry.x for cell in printed]), [cell.scores for cell in printed])
-        if rise is None:
+        slope = rise(printed)
+        if slope is None:
             yield _too_few(dataset)
             continue
-        said = f"{title(dataset)}: {with_interval(rise)} a slot"
+        said = f"{title(dataset)}: {with_interval(slope)} a slot"
         last = line[-1]
         further = paired(last.scores, printed[-1].scores)
         if last is not printed[-1] and further is not None:
             on = "further up" if further.is_above else "down" if further.is_below else "no further"
             step = f"{place_name(comparison, printed[-1].entry.x)} to {last.entry.x}"
             said += f", and {on} from {step}, {with_interval(further)}"
-        yield Part(rise.is_above, said)
+        yield Part(slope.is_above, said)
 
 
 def competitive(found: Found) -> Iterable[Part]:
@@ -228,17 +225,16 @@ def needs_labels(found: Found) -> Iterable[Part]:
         if len(mine) < 2 or len(mine) != len(theirs):
             yield _too_few(dataset)
             continue
-        ends = [[line[0].scores, line[-1].scores] for line in (mine, theirs)]
-        growth = across(lambda ours, other: ours[1] - other[1] - (ours[0] - other[0]), *ends)
-        few, many = (paired(ends[0][end], ends[1][end]) for end in (0, 1))
-        if growth is None or few is None or many is None:
+        grown = growth(mine, theirs)
+        few, many = (paired(mine[end].scores, theirs[end].scores) for end in (0, -1))
+        if grown is None or few is None or many is None:
             yield _too_few(dataset)
             continue
         first, last = (place_name(comparison, cell.entry.x) for cell in (mine[0], mine[-1]))
         yield Part(
-            growth.is_above,
+            grown.is_above,
             f"{title(dataset)}: {with_interval(few)} to GCN at {first}, {with_interval(many)} at {last}; "
-            f"grows by {with_interval(growth)}",
+            f"grows by {with_interval(grown)}",
         )
 
 

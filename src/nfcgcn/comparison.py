@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -203,6 +204,22 @@ def slope(places: Sequence[float], values: Sequence[float]) -> float:
     return float(away @ np.asarray(values) / (away @ away))
 
 
+def rise(line: Sequence[Cell]) -> Estimate | None:
+    """Estimate the slope of the accuracy along an axis, in points a unit of it."""
+    return across(partial(slope, [cell.entry.x for cell in line]), [cell.scores for cell in line])
+
+
+def steadiness(ours: Sequence[Cell], theirs: Sequence[Cell]) -> Estimate | None:
+    """Estimate by how much less (below 0) a seed's accuracy varies along an axis than another model's."""
+    return across(lambda a, b: spread(a) - spread(b), [c.scores for c in ours], [c.scores for c in theirs])
+
+
+def growth(ours: Sequence[Cell], theirs: Sequence[Cell]) -> Estimate | None:
+    """Estimate by how much a model's lead over another grows from the first place of an axis to the last."""
+    ends = [[line[0].scores, line[-1].scores] for line in (ours, theirs)]
+    return across(lambda a, b: (a[1] - b[1]) - (a[0] - b[0]), *ends)
+
+
 @dataclass(frozen=True)
 class Contrast:
     """Two models, or two places on an axis, run with the same seeds."""
@@ -245,6 +262,10 @@ def contrasts(comparison: Comparison) -> list[Contrast]:
                 for x in (x for x in mine if x in theirs):
                     label = f"{lead} against {rival}{_at(comparison, x)}"
                     found.append(Contrast(label, dataset, _test(mine[x], theirs[x], show)))
+                if len(mine) > 1 and mine.keys() == theirs.keys():
+                    lines = [list(mine.values()), list(theirs.values())]
+                    found.append(Contrast(f"{lead} against {rival}, highest less lowest", dataset, steadiness(*lines)))
+                    found.append(Contrast(f"{lead} against {rival}, last less first", dataset, growth(*lines)))
             found += _steps(comparison, mine, dataset)
     return found
 
@@ -258,6 +279,8 @@ def _steps(comparison: Comparison, line: Mapping[Any, Cell], dataset: str) -> It
     printed = [x for x, cell in line.items() if cell.entry.paper is not None]
     if comparison.experiment.axis is None or len(printed) < 2:
         return
+    label = f"rise a unit from {place_name(comparison, printed[0])} to {printed[-1]}"
+    yield Contrast(label, dataset, rise([line[x] for x in printed]))
     stops = [printed[0], printed[-1], *([last] if (last := list(line)[-1]) != printed[-1] else [])]
     for start, end in pairwise(stops):
         label = f"{place_name(comparison, end)} against {place_name(comparison, start)}"

@@ -1,9 +1,10 @@
-"""An experiment's tables as cells of text: the same for HTML, Markdown and the terminal."""
+"""An experiment's tables as cells of text, the same for HTML, Markdown and the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ class Sheet:
         """All columns, without their groups."""
         return self.head + tuple(column for _, columns in self.groups for column in columns)
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The column that each group begins with."""
+        sizes = [len(columns) for _, columns in self.groups]
+        return tuple(accumulate(sizes[:-1], initial=len(self.head)))
+
 
 def sheets(comparison: Comparison) -> list[Sheet]:
     """Return the tables of an experiment."""
@@ -46,40 +53,50 @@ def sheets(comparison: Comparison) -> list[Sheet]:
     return [*found, tests] if tests.rows else found
 
 
-def mean_and_deviation(values: Iterable[float], digits: int = 2) -> str:
+def mean_and_deviation(values: Iterable[float], digits: int = 2, *, count: bool = True) -> str:
     """Write a mean with its deviation and, in brackets, of how many runs."""
     values = list(values)
     if not values:
         return "n/a"
     summary = summarise(values)
     spread = "" if summary["std"] is None else f" ± {summary['std']:.{digits}f}"
-    return f"{summary['mean']:.{digits}f}{spread} ({len(values)})"
+    return f"{summary['mean']:.{digits}f}{spread}" + (f" ({len(values)})" if count else "")
+
+
+def _seeds(comparison: Comparison) -> tuple[bool, str]:
+    """Say whether cells need their number of seeds each, and what the caption says of it."""
+    counts = {len(cell.records) for cell in comparison.cells} - {0}
+    if len(counts) == 1:
+        (count,) = counts
+        return False, f"mean ± deviation of {count} seeds" if count > 1 else "one seed"
+    return True, "mean ± deviation (number of seeds)"
 
 
 def _accuracies(comparison: Comparison) -> Sheet:
     axis, datasets = comparison.experiment.axis, comparison.experiment.datasets
     printed = any(cell.entry.paper is not None for cell in comparison.cells)
     columns = (">ours", ">paper", ">difference", "verdict") if printed else (">ours",)
+    count, said = _seeds(comparison)
     rows = []
     for row, x in dict.fromkeys((cell.entry.row, cell.entry.x) for cell in comparison.cells):
         name = (row,) if axis is None else (row, str(x))
         cells = {cell.entry.dataset: cell for cell in comparison.find(row=row) if cell.entry.x == x}
-        texts = [_accuracy(cells[d]) if d in cells else ("", "", "", "") for d in datasets]
+        texts = [_accuracy(cells[d], count=count) if d in cells else ("", "", "", "") for d in datasets]
         rows.append((*name, *(text for cell in texts for text in cell[: len(columns)])))
     return Sheet(
-        "Test accuracy in %",
+        f"Test accuracy in %, {said}",
         ("model",) if axis is None else ("model", f">{axis.label}"),
         tuple((title(dataset), columns) for dataset in datasets),
         tuple(rows),
     )
 
 
-def _accuracy(cell: Cell) -> tuple[str, str, str, str]:
+def _accuracy(cell: Cell, *, count: bool) -> tuple[str, str, str, str]:
     difference = cell.difference
     paper = "" if cell.entry.paper is None else f"{cell.entry.paper:.{cell.digits}f}"
     away = "" if difference is None else signed(difference)
     verdict = cell.verdict or ("n/a" if cell.entry.paper is not None else "")
-    return mean_and_deviation(cell.scores.values()), paper, away, verdict
+    return mean_and_deviation(cell.scores.values(), count=count), paper, away, verdict
 
 
 def _tests(comparison: Comparison) -> Sheet:
@@ -105,28 +122,30 @@ def _probability(p: float) -> str:
 
 def _convergence(comparison: Comparison) -> Sheet:
     datasets = comparison.experiment.datasets
+    count, said = _seeds(comparison)
     rows = []
     for row in comparison.experiment.rows:
         cells = [next(iter(comparison.find(row=row.label, dataset=d)), None) for d in datasets]
-        rows.append((row.label, *(text for cell in cells for text in _reached(cell))))
+        rows.append((row.label, *(text for cell in cells for text in _reached(cell, count=count))))
     columns = (">epochs", ">seconds")
     return Sheet(
-        "Until 99 % of the validation accuracy of epoch 200",
+        f"Until 99 % of the validation accuracy of epoch 200, {said}",
         ("model",),
         tuple((title(dataset), columns) for dataset in datasets),
         tuple(rows),
     )
 
 
-def _reached(cell: Cell | None) -> tuple[str, str]:
+def _reached(cell: Cell | None, *, count: bool) -> tuple[str, str]:
     if cell is None:
         return "", ""
     times = [r["seconds"] * r["reach99"] / r["epochs_run"] for r in cell.records if r["epochs_run"]]
-    return mean_and_deviation(cell.epochs.values(), 1), f"{np.mean(times):.2f}" if times else "n/a"
+    return mean_and_deviation(cell.epochs.values(), 1, count=count), f"{np.mean(times):.2f}" if times else "n/a"
 
 
 def _curves(comparison: Comparison) -> Sheet:
     datasets = comparison.experiment.datasets
+    count, said = _seeds(comparison)
     rows = []
     for row in comparison.experiment.rows:
         texts: list[str] = []
@@ -134,10 +153,10 @@ def _curves(comparison: Comparison) -> Sheet:
             runs = [run for c in comparison.find(row=row.label, dataset=dataset) for run in histories(c)]
             for epoch in EPOCHS_SHOWN:
                 values = [100 * run["val_accuracy"][epoch - 1] for run in runs if len(run["val_accuracy"]) >= epoch]
-                texts.append(mean_and_deviation(values))
+                texts.append(mean_and_deviation(values, count=count))
         rows.append((row.label, *texts))
     return Sheet(
-        "Validation accuracy in % at an epoch",
+        f"Validation accuracy in % at an epoch, {said}",
         ("model",),
         tuple((title(dataset), tuple(f">{epoch}" for epoch in EPOCHS_SHOWN)) for dataset in datasets),
         tuple(rows),
