@@ -37,6 +37,8 @@ ORDER = [
     {"reproduction"},
     {"report", "claims"},
     {"sheets"},
+    {"paper_figures"},
+    {"reproduction_report"},
     {"reasons"},
     {"cli"},
 ]

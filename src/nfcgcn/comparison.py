@@ -291,7 +291,12 @@ def place_name(comparison: Comparison, x: Any) -> str:
     """Name a place on the axis, by the letter that its label ends with if there is one."""
     label = comparison.experiment.axis.label if comparison.experiment.axis else ""
     letter = label.split()[-1]
-    return f"{letter} = {x}" if len(letter) == 1 else f"{x} {label}"
+    return f"{letter} = {value_name(x)}" if len(letter) == 1 else f"{value_name(x)} {label}"
+
+
+def value_name(x: Any) -> str:
+    """Write a value of an axis; what has no limit is all."""
+    return "all" if x == "none" else str(x)
 
 
 def _at(comparison: Comparison, x: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.claims import seconds
-from nfcgcn.comparison import Comparison, place_name, title
+from nfcgcn.comparison import Comparison, place_name, title, value_name
 from nfcgcn.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, short, svg
 from nfcgcn.evaluation import summarise
 from nfcgcn.experiment import Axis
@@ -130,7 +130,7 @@ def _lines(figure: Figure, comparison: Comparison) -> None:
         if column == 0:
             axes.set_ylabel("test accuracy, %")
         axes.grid(axis="y", color=PALE, linewidth=0.6, alpha=0.7)
-        axes.set_xticks(list(places.values()), [str(value) for value in places])
+        axes.set_xticks(list(places.values()), [value_name(value) for value in places])
         axes.set_xlim(min(places.values()), max(places.values()))
         axes.margins(y=0.08)
         ends = [end for row in _rows(comparison) for end in _line(axes, comparison, row, dataset, places)]

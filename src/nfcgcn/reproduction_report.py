@@ -177,10 +177,11 @@ def _mark(holds: bool | None) -> str:
 def _summary(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     if not total:
-        return "None of the figures that the paper prints has two runs yet."
+        return "No figure that the paper prints has two runs beside it yet."
     return (
-        f"Of {total} figures that the paper prints and that were run here, {counts['within']} agree within the seeds' "
-        f"95 % interval; ours are above in {counts['above']} and below in {counts['below']}."
+        f"{counted(total, 'of our figures stands', 'of our figures stand')} beside one that the paper prints: "
+        f"{counts['within']} agree within the seeds' 95 % interval, {counts['above']} are above it and "
+        f"{counts['below']} below."
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.claims import seconds, signed, with_interval
-from nfcgcn.comparison import Cell, Comparison, contrasts, decimals, title
+from nfcgcn.comparison import Cell, Comparison, contrasts, decimals, title, value_name
 from nfcgcn.evaluation import summarise
 
 EPOCHS_SHOWN = (10, 25, 50, 100, 200)
@@ -79,7 +79,7 @@ def _accuracies(comparison: Comparison) -> Sheet:
     count, said = _seeds(comparison)
     rows = []
     for row, x in dict.fromkeys((cell.entry.row, cell.entry.x) for cell in comparison.cells):
-        name = (row,) if axis is None else (row, str(x))
+        name = (row,) if axis is None else (row, value_name(x))
         cells = {cell.entry.dataset: cell for cell in comparison.find(row=row) if cell.entry.x == x}
         texts = [_accuracy(cells[d], count=count) if d in cells else ("", "", "", "") for d in datasets]
         rows.append((*name, *(text for cell in texts for text in cell[: len(columns)])))
