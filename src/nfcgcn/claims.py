@@ -245,7 +245,7 @@ def slower(found: Found) -> Iterable[Part]:
         gcn = _cell(comparison, _row_of(comparison, "gcn", dataset), dataset)
         ours = [cell for cell in comparison.find(dataset=dataset, model="nfc-gcn") if cell.records]
         lead = next((cell for cell in ours if not is_plain(cell)), None)
-        if lead is None or gcn is None or not gcn.records:
+        if lead is None or gcn is None or not gcn.records or not seconds(gcn):
             yield _too_few(dataset)
             continue
         times = "; ".join(f"{cell.entry.row} {seconds(cell) / seconds(gcn):.1f}" for cell in ours)

@@ -125,9 +125,9 @@ class Comparison:
 
 def compare(experiment: Experiment, records: Iterable[Record]) -> Comparison:
     """Put each record where its setup stands in the experiment."""
-    by_setup: dict[str, list[Record]] = {}
+    by_setup: dict[str, dict[int, Record]] = {}
     for record in sorted(records, key=lambda record: record["seed"]):
-        by_setup.setdefault(record["setup"], []).append(record)
+        by_setup.setdefault(record["setup"], {}).setdefault(record["seed"], record)
     found = entries(experiment)
     printed: dict[tuple[str, str], list[float]] = {}
     for entry in found:
@@ -137,7 +137,7 @@ def compare(experiment: Experiment, records: Iterable[Record]) -> Comparison:
     for entry in found:
         # 88.30 in a column of two decimals is read as 88.3: the column says how it was rounded.
         digits = decimals(printed.get((entry.row, entry.dataset), ()))
-        cells.append(Cell(entry, tuple(by_setup.get(entry.setup.id, ())), digits))
+        cells.append(Cell(entry, tuple(by_setup.get(entry.setup.id, {}).values()), digits))
     return Comparison(experiment, tuple(cells))
 
 

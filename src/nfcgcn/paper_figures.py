@@ -249,7 +249,7 @@ def _costs(figure: Figure, comparison: Comparison) -> None:
     for axes, dataset in _row_panels(figure, comparison, "times GCN's epoch"):
         gcn = gcn_seconds(comparison, dataset)
         cells = [(y, cell) for y, row in enumerate(rows) for cell in comparison.find(row=row, dataset=dataset)]
-        times = {y: seconds(cell) / (gcn or 1e-3) for y, cell in cells if cell.records}
+        times = {y: seconds(cell) / (gcn or 1e-3) for y, cell in cells if cell.records and seconds(cell)}
         axes.set_xscale("log")
         low, high = min([1.0, *times.values()]) / 1.6, max([1.0, *times.values()])
         axes.set_xlim(low, high * (high / low) ** 0.85)  # room for the text after the longest bar

@@ -12,9 +12,9 @@ import numpy as np
 from nfcgcn.claims import seconds, signed, with_interval
 from nfcgcn.comparison import Cell, Comparison, contrasts, decimals, title, value_name
 from nfcgcn.evaluation import summarise
+from nfcgcn.ledger import DEGREES
 
 EPOCHS_SHOWN = (10, 25, 50, 100, 200)
-DEGREES = ("highest", "lowest", "mean", "median")
 
 
 @dataclass(frozen=True)
