@@ -17,8 +17,8 @@ def ours(entry: Entry) -> bool:
 
 
 def wobble(entry: Entry, seed: int) -> float:
-    """A little noise that differs from seed to seed and from row to row."""
-    return 0.1 * ((7 * seed + len(entry.row) + 3 * (seed % 2)) % 5 - 2)
+    """A little noise, another for ours than for theirs; three seeds have the mean 0 and the deviation 0.1."""
+    return ((0.1, -0.1, 0.0) if ours(entry) else (0.0, 0.1, -0.1))[seed % 3]
 
 
 def make_record(

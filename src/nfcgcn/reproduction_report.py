@@ -68,14 +68,17 @@ class Reproduction:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Where and by what the results were made."""
-        records = self.results.records
+        records, where = self.results.records, dict(self.results.where)
         versions: dict[str, set[str]] = {}
         for record in records:
             for package, version in record.get("versions", {}).items():
                 versions.setdefault(package, set()).add(str(version))
         spent = sum(record.get("seconds", 0.0) for record in records)
         return [
-            ("Device", ", ".join(f"{name} {value}" for name, value in self.results.where.items())),
+            (
+                "Device",
+                f"{where.pop('device')}; {', '.join(f'{name} {value}' for name, value in sorted(where.items()))}",
+            ),
             ("Hardware", _several(record["hardware"] for record in records)),
             ("Versions", ", ".join(f"{package} {_several(found)}" for package, found in sorted(versions.items()))),
             ("Commit", _several(record.get("commit") or "not recorded" for record in records)),
@@ -114,7 +117,9 @@ def _section(comparison: Comparison) -> Section:
     if lacking:
         more = f" and {len(lacking) - MOST_MISSING} more" if len(lacking) > MOST_MISSING else ""
         runs = counted(comparison.most_seeds, "run")
-        notes.append(f"Not complete (others have {runs}): {'; '.join(lacking[:MOST_MISSING])}{more}.")
+        listed = f"{'; '.join(lacking[:MOST_MISSING])}{more}"
+        command = f"nfcgcn reproduce {comparison.experiment.name}"
+        notes.append(f"Not complete (others have {runs}): {listed}. {command} runs them.")
     return Section(comparison, sheets(comparison), svg, describe(comparison) if svg else "", notes)
 
 
