@@ -177,9 +177,9 @@ def _costs(comparison: Comparison) -> Sheet:
             cell = next(iter(comparison.find(row=row.label, dataset=dataset)), None)
             texts += ("",) * 4 if cell is None else _cost(cell, gcn_seconds(comparison, dataset))
         rows.append((row.label, *texts))
-    columns = (">parameters", ">ms an epoch", ">times GCN", ">peak MiB")
+    columns = (">parameters", ">ms", ">times GCN", ">MiB")
     return Sheet(
-        "An epoch of training with its validation",
+        "An epoch of training with its validation: its time, and the most memory that training adds",
         ("model",),
         tuple((title(dataset), columns) for dataset in datasets),
         tuple(rows),
