@@ -71,6 +71,11 @@ def test_a_line_cut_short_counts_as_unwritten_and_goes_with_the_next(tmp_path, c
     assert [json.loads(line)["seed"] for line in file.read_bytes().splitlines()] == [0, 1]
 
 
+def _degrees(**figures):
+    counts = {"highest": 9, "lowest": 1, "mean": 3.5, "median": 3, **figures}
+    return {"without_self": counts, "with_self": counts, "isolated": 0}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -82,6 +87,13 @@ def test_a_line_cut_short_counts_as_unwritten_and_goes_with_the_next(tmp_path, c
         ({"where": "here"}, "`where` is no table of texts"),
         ({"model": 7}, "`model` is no text"),
         ({"history": {"train_loss": ["x"]}}, "`train_loss` has a figure that is none"),
+        ({"history": {"train_loss": []}}, "`train_loss` has as many epochs as no run"),
+        ({"history": {"train_loss": [1], "train_accuracy": [1, 1]}}, "`train_accuracy` has as many epochs as no run"),
+        ({"where": {}}, "`where` names no device"),
+        ({"versions": {"torch": 2}}, "`versions` is no table of texts"),
+        ({"seconds": 10**400}, "int too large to convert to float"),
+        ({"kind": "degrees"}, "'degrees' is missing"),
+        ({"kind": "degrees", "degrees": _degrees(mean="x")}, "`degrees` has a figure that is none"),
     ],
 )
 def test_a_line_that_is_no_run_is_named(tmp_path, change, reason):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nfcgcn.report import Page, _duration, _setting, plane, render
+from nfcgcn.report import Page, _setting, duration, plane, render
 
 HOSTILE = "<script>alert('x')</script>"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -194,7 +194,7 @@ def test_the_same_page_twice_is_the_same() -> None:
     [(0.04, "0.0 s"), (59.9, "59.9 s"), (59.97, "1 min 00 s"), (3599.7, "1 h 00 min"), (7384, "2 h 03 min")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert _duration(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_settings() -> None:

@@ -5,27 +5,19 @@ The same input gives the same bytes. Text stays text, so that it can be searched
 
 from __future__ import annotations
 
-import io
-import unicodedata
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from nfcgcn.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, is_wide, short, svg
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Array = npt.NDArray[Any]
-
-# Okabe and Ito's palette, distinct under the common colour blindnesses; black last, because rings are dark too.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-INK, MUTED, PALE = "#1a1f27", "#5b6472", "#d5dae1"
 
 MOST_COUNTED_CLASSES = 40
 """A confusion matrix of more classes shows colours only."""
@@ -33,27 +25,6 @@ MOST_LABELLED_CLASSES = 60
 MOST_VECTOR_POINTS = 2000
 _CELL = (0.45, 0.28)
 """Inches of a contribution's cell."""
-
-# Verdana is as wide as DejaVu Sans, with which matplotlib measures; the fonts after them are narrower: nothing is cut.
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Helvetica", "Arial"],
-    "font.size": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "nfcgcn",
-    "text.parse_math": False,  # a class may be called `$\alpha$`
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": PALE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "xtick.color": PALE,
-    "ytick.color": PALE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-}
 
 
 def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequence[int]) -> str:
@@ -63,7 +34,7 @@ def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequ
     to 1. Several seeds become their mean, inside a band from the lowest to the highest.
     """
     histories = [history for history in histories if len(history)]
-    with _canvas() as figure:
+    with canvas() as figure:
         from matplotlib.ticker import MaxNLocator, PercentFormatter
 
         figure.set_size_inches(8.8, 3.6)
@@ -82,7 +53,7 @@ def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequ
             uneven = len({history[-1]["epoch"] for history in histories}) > 1
             note = f"line: mean of {len(histories)} seeds" + (", while at least half of them train" if uneven else "")
             figure.text(0.07, 0.0, note + "; band: lowest to highest", color=MUTED, fontsize=8)
-        return _svg(figure)
+        return svg(figure)
 
 
 def confusion(matrix: Array, class_names: Sequence[str]) -> str:
@@ -96,7 +67,7 @@ def confusion(matrix: Array, class_names: Sequence[str]) -> str:
     share = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     side = float(np.clip(0.62 * num_classes, 2.2, 10.0))
     cell = 72 * side / max(num_classes, 1)
-    with _canvas() as figure:
+    with canvas() as figure:
         from matplotlib import colormaps
 
         figure.set_size_inches(side, side)
@@ -111,7 +82,7 @@ def confusion(matrix: Array, class_names: Sequence[str]) -> str:
 
         size = min(9.0, 0.75 * cell)
         step = 1 if size >= 4.5 else int(np.ceil(4.5 / size))
-        names = [_short(name, 22) for name in class_names[:num_classes:step]]
+        names = [short(name, 22) for name in class_names[:num_classes:step]]
         ticks = np.arange(0, num_classes, step) + 0.5
         fits = max((len(name) for name in names), default=0) * 0.65 * size < cell
         axes.set_xticks(ticks, names, rotation=0 if fits else 90, fontsize=max(size, 4.5))
@@ -125,8 +96,8 @@ def confusion(matrix: Array, class_names: Sequence[str]) -> str:
         bar.tick_params(length=0, labelsize=8)
         bar.spines[:].set_visible(False)
         bar.set_ylabel("share of the true class", fontsize=8)
-        wide = max((sum(map(_is_wide, name)) for name in names), default=0)
-        return _svg(figure, pad=0.12 + 0.06 * wide)
+        wide = max((sum(map(is_wide, name)) for name in names), default=0)
+        return svg(figure, pad=0.12 + 0.06 * wide)
 
 
 def representation(points: Array, labels: Array, predictions: Array, class_names: Sequence[str]) -> str:
@@ -135,7 +106,7 @@ def representation(points: Array, labels: Array, predictions: Array, class_names
     places = _unit_square(np.asarray(points, dtype=np.float64))
     low, high = (places.min(axis=0), places.max(axis=0)) if len(places) else (np.zeros(2), np.ones(2))
     low, high = np.minimum(low, 0.25) - 0.03, np.maximum(high, 0.75) + 0.03
-    with _canvas() as figure:
+    with canvas() as figure:
         inches = 7.4
         figure.set_size_inches(*(inches * (high - low)))
         axes = figure.add_axes((0, 0, 1, 1))
@@ -157,7 +128,7 @@ def representation(points: Array, labels: Array, predictions: Array, class_names
         if len(named) < len(present):
             note += f"; names: the {len(named)} largest of {len(present)} classes"
         axes.text(low[0], low[1] - 0.02, note if len(places) else "no node to show", color=MUTED, fontsize=8, va="top")
-        return _svg(figure)
+        return svg(figure)
 
 
 def contributions(
@@ -171,8 +142,8 @@ def contributions(
     """
     table = np.asarray(table, dtype=np.float64)
     largest = float(np.abs(table[:-1, :-1]).max(initial=0)) or 1.0
-    labels = [" · ".join([_short(name, 26), *(_short(more, 16) for more in rest if more)]) for name, *rest in rows]
-    names, heads = [*labels, "other nodes"], [*(_short(name, 26) for name in columns), "other features"]
+    labels = [" · ".join([short(name, 26), *(short(more, 16) for more in rest if more)]) for name, *rest in rows]
+    names, heads = [*labels, "other nodes"], [*(short(name, 26) for name in columns), "other features"]
     if not table[-1].any():
         table, names = table[:-1], names[:-1]
     if not table[:, -1].any():
@@ -182,7 +153,7 @@ def contributions(
         table, names = np.vstack([table, table.sum(axis=0)]), [*names, "sum"]
     lefts = np.arange(len(heads)) + 0.35 * (np.arange(len(heads)) >= len(columns))
     tops = np.arange(len(names)) + 0.35 * (np.arange(len(names)) >= len(rows))
-    with _canvas() as figure:
+    with canvas() as figure:
         figure.set_size_inches(_CELL[0] * (lefts[-1] + 1), _CELL[1] * (tops[-1] + 1))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, lefts[-1] + 1), ylim=(tops[-1] + 1, 0))
@@ -193,8 +164,8 @@ def contributions(
         axes.xaxis.tick_top()
         axes.tick_params(length=0, labelcolor=INK)
         axes.text(0, tops[-1] + 1.6, f"{meaning}{unit}", color=MUTED, fontsize=8, va="top")
-        wide = max(sum(map(_is_wide, name)) for name in names + heads)
-        return _svg(figure, pad=0.12 + 0.06 * wide)
+        wide = max(sum(map(is_wide, name)) for name in names + heads)
+        return svg(figure, pad=0.12 + 0.06 * wide)
 
 
 def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: tuple[int, int], largest: float) -> str:
@@ -288,9 +259,9 @@ def _label_clusters(
     axes: Axes, places: Array, labels: Array, named: Array, class_names: Sequence[str], inches: float
 ) -> None:
     size = 9.0 if len(named) <= 10 else 7.5 if len(named) <= 25 else 6.5
-    names = [_short(class_names[label], 24 if len(named) <= 10 else 14) for label in named]
+    names = [short(class_names[label], 24 if len(named) <= 10 else 14) for label in named]
     medians = np.array([np.median(places[labels == label], axis=0) for label in named]).reshape(-1, 2)
-    widths = [sum(1.0 if _is_wide(letter) else 0.64 for letter in name) + 1.0 for name in names]
+    widths = [sum(1.0 if is_wide(letter) else 0.64 for letter in name) + 1.0 for name in names]
     boxes = np.array([(width, 1.9) for width in widths]).reshape(-1, 2) * size / 72 / inches
     if len(named) > 10:  # clusters so small that a name would cover them: write it above
         tops = [np.quantile(places[labels == label, 1], 0.75) for label in named]
@@ -334,36 +305,3 @@ def _unit_square(points: Array) -> Array:
 
 def _look(label: int) -> dict[str, Any]:
     return {"color": PALETTE[label % len(PALETTE)], "marker": MARKERS[label // len(PALETTE) % len(MARKERS)]}
-
-
-def _short(name: str, length: int) -> str:
-    """Cut the middle out of a long name, since names tend to differ at either end."""
-    # XML has no place for control characters, and lone surrogates cannot be encoded.
-    name = " ".join("".join(letter if letter.isprintable() else " " for letter in str(name)).split())
-    if len(name) <= length:
-        return name
-    head = length // 2
-    return name[:head] + "…" + name[len(name) - (length - 1 - head) :]
-
-
-def _is_wide(letter: str) -> bool:
-    return unicodedata.east_asian_width(letter) in "WF"
-
-
-@contextmanager
-def _canvas() -> Iterator[Figure]:
-    import matplotlib
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    with warnings.catch_warnings(), matplotlib.style.context("default"), matplotlib.rc_context(_STYLE):
-        # The browser that shows the text has fonts for more scripts than the one it is measured with.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield Figure()
-
-
-def _svg(figure: Figure, pad: float = 0.12) -> str:
-    buffer = io.StringIO()
-    metadata = {"Date": None, "Creator": None}
-    figure.savefig(buffer, format="svg", dpi=150, bbox_inches="tight", pad_inches=pad, metadata=metadata)
-    return buffer.getvalue()

@@ -57,7 +57,7 @@ def _parse(path: Path, content: bytes, first: int = 1) -> list[Record]:
         try:
             record = json.loads(line, parse_constant=_refuse)
             _check(record)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise LedgerError(
                 f"{path}, line {number}, is no finished run: {one_line(reason)}; remove the line to run it again"
@@ -78,6 +78,7 @@ AMOUNTS = {
 }
 """The figures of a run of each kind."""
 CURVES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+DEGREES = ("highest", "lowest", "mean", "median")
 
 
 def _check(record: Record) -> None:
@@ -85,8 +86,11 @@ def _check(record: Record) -> None:
         if not isinstance(record[name], str):
             raise ValueError(f"`{name}` is no text")
     where = record["where"]
-    if not isinstance(where, dict) or not all(isinstance(text, str) for text in where.values()):
-        raise ValueError("`where` is no table of texts")
+    for name, told in (("where", where), ("versions", record.get("versions", {}))):
+        if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
+            raise ValueError(f"`{name}` is no table of texts")
+    if "device" not in where:
+        raise ValueError("`where` names no device")
     if type(record["seed"]) is not int or record["kind"] not in AMOUNTS:
         raise ValueError("`seed` or `kind` is none")
     for name in AMOUNTS[record["kind"]]:
@@ -97,8 +101,16 @@ def _check(record: Record) -> None:
             if not _is_number(record[name]) or not 0 <= record[name] <= 1:
                 raise ValueError(f"`{name}` is no share")
         for name in CURVES if "history" in record else ():
-            if not all(map(_is_number, record["history"][name])):
+            values = record["history"][name]
+            if not all(map(_is_number, values)):
                 raise ValueError(f"`{name}` has a figure that is none")
+            if not values or len(values) != len(record["history"][CURVES[0]]):
+                raise ValueError(f"`{name}` has as many epochs as no run")
+    if record["kind"] == "degrees":
+        degrees = record["degrees"]
+        figures = [degrees[way][what] for way in ("without_self", "with_self") for what in DEGREES]
+        if not all(map(_is_number, [*figures, degrees["isolated"]])):
+            raise ValueError("`degrees` has a figure that is none")
 
 
 def _is_number(value: Any) -> bool:

@@ -73,7 +73,7 @@ def fill(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=_percent, duration=_duration, setting=_setting, count=_count, counted=_counted, interval=_interval
+        percent=_percent, duration=duration, setting=_setting, count=_count, counted=counted, interval=_interval
     )
     return environment.get_template(template).render(**values)
 
@@ -130,7 +130,7 @@ def image(svg: str) -> dict[str, Any]:
 
 def _describe_curves(page: Page) -> str:
     epochs = page.summary["epochs"]
-    text = f"Loss and accuracy over the epochs, training and validation, {_counted(len(page.histories), 'seed')}"
+    text = f"Loss and accuracy over the epochs, training and validation, {counted(len(page.histories), 'seed')}"
     if len(epochs):
         text += f"; {'best' if len(epochs) == 1 else 'median best'} epoch {np.median(epochs):g}"
     mean = page.summary["val_accuracy"]["mean"]
@@ -140,11 +140,11 @@ def _describe_curves(page: Page) -> str:
 def _describe_confusion(matrix: Array, class_names: Sequence[str]) -> str:
     counts = np.asarray(matrix)
     right, total = np.trace(counts), counts.sum()
-    text = f"Confusion matrix of {_counted(len(counts), 'class', 'classes')}: {right:,} of {total:,} test nodes right"
+    text = f"Confusion matrix of {counted(len(counts), 'class', 'classes')}: {right:,} of {total:,} test nodes right"
     errors = counts - np.diag(np.diag(counts))
     if errors.any():
         true, predicted = np.unravel_index(errors.argmax(), errors.shape)
-        often = _counted(int(errors.max()), "time")
+        often = counted(int(errors.max()), "time")
         text += f"; the most frequent error is {class_names[true]} taken for {class_names[predicted]}, {often}"
     return text + "."
 
@@ -153,8 +153,8 @@ def _describe_representation(page: Page) -> str:
     wrong = int((np.asarray(page.labels) != np.asarray(page.predictions)).sum())
     num_classes = len(np.unique(page.labels))
     return (
-        f"Hidden representation of {_counted(len(page.labels), 'test node')} laid out in a plane, coloured by "
-        f"{_counted(num_classes, 'true class', 'true classes')}; {wrong:,} wrongly predicted ones are ringed."
+        f"Hidden representation of {counted(len(page.labels), 'test node')} laid out in a plane, coloured by "
+        f"{counted(num_classes, 'true class', 'true classes')}; {wrong:,} wrongly predicted ones are ringed."
     )
 
 
@@ -171,11 +171,13 @@ def _count(value: int) -> str:
     return f"{value:,}"
 
 
-def _counted(value: int, noun: str, plural: str | None = None) -> str:
+def counted(value: int, noun: str, plural: str | None = None) -> str:
+    """Write a number with what it counts."""
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write seconds as people say them."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

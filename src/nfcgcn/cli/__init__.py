@@ -9,11 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from nfcgcn import __version__
-from nfcgcn.cli import bench, explain, export, inspect, listing, predict, reproduce, train, tune
+from nfcgcn.cli import bench, explain, export, inspect, listing, predict, report, reproduce, train, tune
 from nfcgcn.cli.console import app
 from nfcgcn.errors import NFCError, NFCWarning
 
-__all__ = ["app", "bench", "explain", "export", "inspect", "listing", "main", "predict", "reproduce", "train", "tune"]
+__all__ = [
+    "app",
+    "bench",
+    "explain",
+    "export",
+    "inspect",
+    "listing",
+    "main",
+    "predict",
+    "report",
+    "reproduce",
+    "train",
+    "tune",
+]
 
 
 def main() -> None:

@@ -13,11 +13,10 @@ from rich.progress import Progress as Bar
 
 from nfcgcn import reproduction
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
+from nfcgcn.cli.report import FOLDER, print_tables, write_page
 from nfcgcn.experiment import EXPERIMENTS, load_experiment
 from nfcgcn.ledger import Record, read
 from nfcgcn.measurement import where
-
-FOLDER = Path("runs/reproduction")
 
 
 @app.command()
@@ -61,6 +60,9 @@ def reproduce(
         raise typer.Exit(INTERRUPTED) from None
     for line in outcome.failed:
         err.print(f"failed: {line}", highlight=False, markup=False, soft_wrap=True)
+    if read(folder):
+        print_tables(folder, experiments, device=chosen.type)
+        write_page(folder, device=chosen.type)
     if outcome.failed:
         raise typer.Exit(1)
 
