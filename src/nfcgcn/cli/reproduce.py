@@ -61,7 +61,7 @@ def reproduce(
     for line in outcome.failed:
         err.print(f"failed: {line}", highlight=False, markup=False, soft_wrap=True)
     if read(folder):
-        print_tables(folder, experiments, device=chosen.type)
+        print_tables(folder, wanted, device=chosen.type)
         write_page(folder, device=chosen.type)
     if outcome.failed:
         raise typer.Exit(1)
