@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from nfcgcn.comparison import compare, select
+from nfcgcn.experiment import EXPERIMENTS, load_experiment
+from nfcgcn.ledger import read
+from nfcgcn.reproduction_report import main_table, reproduce_page, to_markdown
+
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
 
@@ -27,15 +33,35 @@ def test_the_first_example_prints_what_the_readme_says():
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1.0)
 
 
-@pytest.mark.parametrize(("page", "at_least"), [("README.md", 32), ("results/README.md", 12)])
-def test_the_tables_are_those_of_the_results(page, at_least):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    cells = re.findall(r"\[([\d.]+ ± [\d.]+)\]\((.*?\.json)\)", text)
-    assert len(cells) >= at_least
+def test_the_tables_of_the_results_are_those_of_their_files():
+    cells = re.findall(r"\[([\d.]+ ± [\d.]+)\]\((.*?\.json)\)", (RESULTS / "README.md").read_text(encoding="utf-8"))
+    assert len(cells) >= 15
     for printed, file in cells:
-        result = json.loads(((ROOT / page).parent / file).read_text())["test_accuracy"]
+        result = json.loads((RESULTS / file).read_text())["test_accuracy"]
         assert printed == f"{100 * result['mean']:.1f} ± {100 * result['std']:.1f}", file
         assert len(result["runs"]) == 10
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return read(RESULTS / "reproduction")
+
+
+def test_the_main_table_is_that_of_the_runs(runs):
+    assert main_table(runs) in README
+
+
+def test_the_page_is_that_of_the_runs(runs):
+    page = (RESULTS / "reproduction" / "report.md").read_text(encoding="utf-8")
+    assert page == to_markdown(reproduce_page(runs))
+
+
+def test_every_experiment_was_run_with_ten_seeds(runs):
+    of_one_place = select(runs).records
+    for name in EXPERIMENTS:
+        experiment = load_experiment(name)
+        for cell in compare(experiment, of_one_place).cells:
+            assert len(cell.records) == (10 if experiment.kind == "train" else 1), (name, cell.entry)
 
 
 def test_it_is_short():
