@@ -17,8 +17,9 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nfcgcn.kernels.masks.gpu import rate_of
-from nfcgcn.kernels.node_feature_conv import gpu_dense, programs
+from nfcgcn.kernels.node_feature_conv import gpu_dense
 from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Pieces, Tables
+from nfcgcn.kernels.node_feature_conv.programs import collapse, lists, walks
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
 from nfcgcn.kernels.product.gpu import add_up, padded
 
@@ -114,7 +115,7 @@ class _Compose(torch.autograd.Function):
         num_runs, _, hidden = matrix.shape
         num_features = tables.x.shape[1]
         out = matrix.new_empty(num_runs, tables.bandwidth, num_features, hidden)
-        programs.compose[(triton.cdiv(num_features, 16), tables.bandwidth, num_runs)](
+        collapse.compose[(triton.cdiv(num_features, 16), tables.bandwidth, num_runs)](
             weight, matrix, out, num_features, filters, width, size, options.stride, steps, places, hidden,
             MODE=options.mode, COLUMNS=16, FILTERS=padded(filters), HIDDEN=padded(hidden), num_warps=2,
         )  # fmt: skip
@@ -132,11 +133,11 @@ class _Compose(torch.autograd.Function):
         parts = triton.cdiv(places, 8)
         pieces = weight.new_empty(parts, num_runs, width, size, filters)
         grad = grad.contiguous()
-        programs.compose_backward_weight[(parts, width * triton.cdiv(size, 16), num_runs)](
+        collapse.compose_backward_weight[(parts, width * triton.cdiv(size, 16), num_runs)](
             grad, matrix, pieces, *shape, 8, **tiles
         )
         grad_matrix = torch.empty_like(matrix)
-        programs.compose_backward_matrix[(steps * places, num_runs)](grad, weight, grad_matrix, *shape, **tiles)
+        collapse.compose_backward_matrix[(steps * places, num_runs)](grad, weight, grad_matrix, *shape, **tiles)
         return add_up(pieces).permute(0, 3, 1, 2), grad_matrix, None, None
 
 
@@ -149,27 +150,26 @@ class _Gather(torch.autograd.Function):
         num_runs, bandwidth, num_features, hidden = slots.shape
         out = slots.new_empty(num_runs, tables.num_nodes, hidden)
         rate, below, scale = rate_of(dropout)
-        maps = tables.maps
-        programs.gather[(tables.num_nodes, num_runs)](
-            maps.starts, maps.cells, maps.values, seeds, slots.contiguous(), out, tables.num_nodes, num_features,
+        collapse.gather[(tables.num_nodes, num_runs)](
+            *tables.features.parts, tables.table, seeds, slots.contiguous(), out, tables.num_nodes, num_features,
             hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth, ENTRIES=32,
-            HIDDEN=int(triton.next_power_of_2(hidden)), **maps.bits, num_warps=1,
+            HIDDEN=int(triton.next_power_of_2(hidden)), num_warps=1,
         )  # fmt: skip
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        tables, lists = ctx.tables, ctx.tables.lists
+        tables, entries = ctx.tables, ctx.tables.lists
         _, bandwidth, num_features, hidden = ctx.shape
-        cut = lists.pieces(0, num_features)
+        cut = entries.pieces(0, num_features)
         out, parts = grad.new_zeros(ctx.shape), grad.new_empty(cut.num_spare, hidden)
         rate, below, scale = rate_of(ctx.dropout)
-        if len(cut.group):
-            programs.gather_backward[(len(cut.group),)](
-                lists.nodes, lists.places, lists.values, *cut[:4], ctx.seeds, grad.contiguous(), out, parts,
-                tables.num_nodes, num_features, hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth,
-                HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32, num_warps=1,
+        if len(cut.jobs):
+            lists.gather_backward[(len(cut.jobs),)](
+                *entries.parts, cut.jobs, ctx.seeds, grad.contiguous(), out, parts, tables.num_nodes, hidden, below,
+                scale, RATE=rate, BANDWIDTH=bandwidth, HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32,
+                num_warps=1,
             )  # fmt: skip
         _add(parts, cut, out)
         return out, None, None, None
@@ -181,7 +181,7 @@ def _add(parts: Tensor, cut: Pieces, out: Tensor) -> None:
     if cut.num_spare:
         block = min(1024, int(triton.next_power_of_2(width)))
         grid = (len(cut.longer), triton.cdiv(width, block))
-        programs.add_pieces[grid](parts, cut.longer, cut.starts, out, width, WIDTH=block, num_warps=1)
+        lists.add_pieces[grid](parts, cut.longer, cut.starts, out, width, WIDTH=block, num_warps=1)
 
 
 class _Convolve(torch.autograd.Function):
@@ -192,9 +192,9 @@ class _Convolve(torch.autograd.Function):
         ctx.tables, ctx.seeds, ctx.options, ctx.shape = tables, seeds, options, weight.shape
         filters, width, size, steps, places = _sizes(weight, tables, options.stride)
         out = weight.new_empty(len(weight), tables.num_nodes, steps, places, filters)
-        programs.convolve[(triton.cdiv(tables.num_nodes, NODES), steps * places, len(weight))](
-            tables.maps.cells, tables.masked(seeds, options.dropout), *tables.maps.windows(size, options.stride),
-            _by_offset(weight), out, tables.num_nodes, filters, size, options.stride, places,
+        walks.convolve[(triton.cdiv(tables.num_nodes, NODES), steps * places, len(weight))](
+            *tables.kept(seeds, options.dropout, size, options.stride), _by_offset(weight), out, tables.num_nodes,
+            filters, size, options.stride, places,
             **_tiles(tables, width, filters),
         )  # fmt: skip
         return out
@@ -214,29 +214,28 @@ class _Project(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, tables: Tables, seeds: Tensor, options: Options) -> Tensor:
         weight, matrix = weight.detach(), matrix.contiguous()
         filters, width, size, steps, places = _sizes(weight, tables, options.stride)
-        masked = tables.masked(seeds, options.dropout)
-        ctx.save_for_backward(weight, matrix, masked)
+        kept = tables.kept(seeds, options.dropout, size, options.stride)
+        ctx.save_for_backward(weight, matrix, *kept)
         ctx.tables, ctx.seeds, ctx.options = tables, seeds, options
         hidden, blocks = matrix.shape[2], triton.cdiv(tables.num_nodes, NODES)
         per_program = max(PLACES, triton.cdiv(steps * places * blocks, PROGRAMS))
         parts = triton.cdiv(steps * places, per_program)
         out = matrix.new_empty(parts, len(weight), tables.num_nodes, hidden)
-        programs.project[(blocks, parts, len(weight))](
-            tables.maps.cells, masked, *tables.maps.windows(size, options.stride), _by_offset(weight), matrix, out,
-            tables.num_nodes, filters, size, options.stride, places, hidden, per_program, MODE=options.mode,
-            ACTIVATION=options.activation,
-            HIDDEN=padded(hidden), **_tiles(tables, width, filters),
+        walks.project[(blocks, parts, len(weight))](
+            *kept, _by_offset(weight), matrix, out, tables.num_nodes, filters, size, options.stride, places, hidden,
+            per_program, MODE=options.mode, ACTIVATION=options.activation, HIDDEN=padded(hidden),
+            **_tiles(tables, width, filters),
         )  # fmt: skip
         return add_up(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        weight, matrix, masked = ctx.saved_tensors
+        weight, matrix, *kept = ctx.saved_tensors
         tables, options, grad = ctx.tables, ctx.options, grad.contiguous()
         filters, width, size, steps, places = _sizes(weight, tables, options.stride)
         runs, hidden = _by_offset(weight), matrix.shape[2]
-        walk = (tables.maps.cells, masked, *tables.maps.windows(size, options.stride), runs, matrix, grad)
+        walk = (*kept, runs, matrix, grad)
         num_runs, num_nodes = len(weight), tables.num_nodes
         room = min(max(num_nodes * tables.bandwidth * tables.x.shape[1] * 4 // 6, CHUNK), 3 * CHUNK)
         chunk = max(room // (num_nodes * steps * filters * 4), -(-places // MOST_CHUNKS))
@@ -249,20 +248,21 @@ class _Project(torch.autograd.Function):
             parts = triton.cdiv(num_nodes, per_program)
             grad_conv = grad.new_empty(num_runs, num_nodes, steps, count, filters)
             grad_parts = grad.new_empty(parts, num_runs, steps, filters, count, hidden)
-            programs.project_backward[(steps * count, parts, num_runs)](
+            walks.project_backward[(steps * count, parts, num_runs)](
                 *walk, grad_conv, grad_parts, start, count, num_nodes, filters, size, options.stride, places, hidden,
                 per_program, MODE=options.mode,
                 ACTIVATION=options.activation, HIDDEN=padded(hidden), **_tiles(tables, width, filters) | BACKWARD,
             )  # fmt: skip
             grad_matrix[:, :, :, start : start + count] = add_up(grad_parts)
+            del grad_parts
             _add_filters(windows, tables, weight.shape, grad_conv, start, ctx.seeds, options)
+            del grad_conv  # before the next chunk's is made: they are the largest tensors here
         return _from_windows(windows, weight.shape, options.stride), grad_matrix.view_as(matrix), None, None, None
 
 
 def _tiles(tables: Tables, width: int, filters: int) -> dict[str, Any]:
     return {
         "BANDWIDTH": tables.bandwidth, "WIDTH": width, "NODES": NODES, "FILTERS": padded(filters), "num_warps": 2,
-        **tables.maps.bits,
     }  # fmt: skip
 
 
@@ -284,17 +284,22 @@ def _add_filters(
     """Add what the gradient of a chunk of places, from `start` on, gives the filters."""
     _, filters, width, size = shape
     steps, count = grad_conv.shape[2:4]
-    num_windows, num_features = windows.shape[4], tables.x.shape[1]
-    lists = tables.lists
-    cut = lists.pieces(start * options.stride, min(num_features, (start + count - 1) * options.stride + size))
+    num_windows, entries = windows.shape[4], tables.lists
+    last_column = min(tables.x.shape[1], (start + count - 1) * options.stride + size)
+    cut = entries.pieces(start * options.stride, last_column)
     parts = grad_conv.new_empty(cut.num_spare, steps, num_windows, filters)
     rate, below, scale = rate_of(options.dropout)
-    if len(cut.group):
-        run = min(64, int(triton.next_power_of_2(num_windows * filters)))
-        programs.convolve_backward[(len(cut.group), steps, triton.cdiv(num_windows * filters, run))](
-            lists.nodes, lists.places, lists.values, *cut[:4], seeds, grad_conv, windows, parts, start, count,
-            tables.num_nodes, num_features, filters, options.stride, num_windows, below, scale, RATE=rate,
-            BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=32, num_warps=1,
+    if len(cut.jobs):
+        kept = torch.empty(cut.num_entries, dtype=torch.int64, device=windows.device)
+        counts = torch.empty(len(cut.jobs), dtype=torch.int32, device=windows.device)
+        lists.keep_in_list[(len(cut.jobs),)](
+            *entries.parts, cut.jobs, seeds, kept, counts, below, scale, RATE=rate, BANDWIDTH=tables.bandwidth,
+            ENTRIES=64, num_warps=1,
+        )  # fmt: skip
+        run = min(128, int(triton.next_power_of_2(num_windows * filters)))
+        lists.convolve_backward[(len(cut.jobs), steps, triton.cdiv(num_windows * filters, run))](
+            kept, counts, cut.jobs, grad_conv, windows, parts, tables.num_nodes, start, count, filters, options.stride,
+            num_windows, BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=8, num_warps=1,
         )  # fmt: skip
     _add(parts, cut, windows)
 

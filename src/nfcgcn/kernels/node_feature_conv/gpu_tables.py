@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nfcgcn.kernels import Precision
 from nfcgcn.kernels.masks.gpu import rate_of
-from nfcgcn.kernels.node_feature_conv import programs
+from nfcgcn.kernels.node_feature_conv.programs import maps as map_programs
 from nfcgcn.kernels.product.gpu import MODES
 
 PIECE = 512
@@ -23,39 +23,40 @@ SORTED = 2**17
 class Pieces(NamedTuple):
     """Lists cut into pieces that a program adds up each."""
 
-    group: Tensor
-    """``(run, slot, column)`` of each piece's list."""
-    first: Tensor
-    last: Tensor
-    spare: Tensor
-    """The row in which a piece of a longer list lays its sums aside, -1 for a list of one piece."""
+    jobs: Tensor
+    """Of each piece: its list, where it begins and ends, the row in which a piece of a longer list lays its sums aside
+    (-1 for a list of one piece), run, slot, column, and how many nonzeros the pieces before hold."""
     longer: Tensor
-    """The groups of the lists of several pieces."""
+    """The lists of several pieces."""
     starts: Tensor
     """Each longer list's first row, and behind the last the number of rows."""
     num_spare: int
+    num_entries: int
 
     @classmethod
-    def cut(cls, groups: Tensor, first: Tensor, last: Tensor) -> Pieces:
-        """Cut the lists of `groups`, which stand from ``first`` to ``last``."""
+    def cut(cls, groups: Tensor, first: Tensor, last: Tensor, *, bandwidth: int, num_columns: int) -> Pieces:
+        """Cut the lists of `groups`, each a number for ``(run, slot, column)``, which stand from `first` to `last`."""
         counts = (last - first + PIECE - 1) // PIECE
         which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
         number = torch.arange(len(which), device=counts.device) - (counts.cumsum(0) - counts)[which]
         begin = first[which] + number * PIECE
+        end = torch.minimum(begin + PIECE, last[which])
         rows = torch.where(counts > 1, counts, 0)
         ends = rows.cumsum(0)
         spare = torch.where(counts[which] > 1, (ends - rows)[which] + number, -1)
         longer = counts > 1
         starts = torch.cat([rows.new_zeros(1), ends[longer]])
-        stop = torch.minimum(begin + PIECE, last[which])
-        return cls(groups[which], begin, stop, spare, groups[longer], starts, int(starts[-1]))
+        group, before = groups[which], (end - begin).cumsum(0) - (end - begin)
+        slot = group // num_columns
+        jobs = [group, begin, end, spare, slot // bandwidth, slot % bandwidth, group % num_columns, before]
+        return cls(torch.stack(jobs, 1), groups[longer], starts, int(starts[-1]), int((last - first).sum()))
 
 
 class Lists:
     """For each run, slot and column, the nodes in whose map a nonzero stands there: what sums over nodes follow."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
-        self.num_columns = features.shape[1]
+        self.num_columns, self.bandwidth = features.shape[1], table.shape[2]
         degrees = features.starts.diff()
         slots = table.mT.flatten(0, 1).long()
         device, total = table.device, int(degrees[slots].sum())
@@ -85,6 +86,10 @@ class Lists:
         self._counts = torch.cat(all_counts)
         self._pieces: dict[tuple[int, int], Pieces] = {}
 
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.nodes, self.places, self.values
+
     def pieces(self, first_column: int, last_column: int) -> Pieces:
         """Return the pieces of the lists of some columns, made once."""
         wanted = (first_column, last_column)
@@ -92,7 +97,13 @@ class Lists:
             groups = torch.arange(len(self._counts), device=self._counts.device)
             groups = groups.view(-1, self.num_columns)[:, first_column:last_column].flatten()
             ends = self._counts.cumsum(0)
-            self._pieces[wanted] = Pieces.cut(groups, (ends - self._counts)[groups], ends[groups])
+            self._pieces[wanted] = Pieces.cut(
+                groups,
+                (ends - self._counts)[groups],
+                ends[groups],
+                bandwidth=self.bandwidth,
+                num_columns=self.num_columns,
+            )
         return self._pieces[wanted]
 
 
@@ -115,7 +126,7 @@ def _small(largest: int) -> torch.dtype:
 
 
 class Maps:
-    """The nonzeros of each node's map, in the order of their columns: what products and convolutions walk along."""
+    """The nonzeros of each node's map, in the order of their columns: what convolutions walk along."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
         self.num_features, bandwidth = features.shape[1], table.shape[2]
@@ -131,7 +142,8 @@ class Maps:
             int(self.starts[-1]), dtype=torch.int32 if bits < 32 else torch.int64, device=table.device
         )
         """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number."""
-        self.values = features.values.new_empty(len(self.cells))
+        self.rank_type = _small(int(counts.max()))
+        """What holds the number of a nonzero in its map."""
         self._step = at_a_time(len(rows), len(self.cells))
         for begin in range(0, len(rows), self._step):
             some = rows[begin : begin + self._step]
@@ -141,7 +153,6 @@ class Maps:
             cell = ((cell_row % bandwidth << self.place_bits) + place << self.column_bits) + column
             start = int(self.starts[begin])
             self.cells[start : start + len(order)] = cell[order]
-            self.values[start : start + len(order)] = features.values[entry[order]]
         self._windows: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -204,18 +215,19 @@ class Tables:
     def maps(self) -> Maps:
         return Maps(self.features, self.table)
 
-    def masked(self, seeds: Tensor, dropout: float) -> Tensor:
-        """Return what dropout leaves of the maps' nonzeros."""
-        maps = self.maps
-        if dropout == 0:
-            return maps.values
-        out = torch.empty_like(maps.values)
+    def kept(self, seeds: Tensor, dropout: float, size: int, stride: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what dropout leaves of the maps' nonzeros, and where each window's begin and end, ``[S, N, D']``."""
+        maps, (begins, ends) = self.maps, self.maps.windows(size, stride)
+        cells = torch.empty(len(maps.cells), dtype=torch.int64, device=begins.device)
+        ranks = torch.empty(len(maps.cells), dtype=maps.rank_type, device=begins.device)
+        kept_begins, kept_ends = torch.empty_like(begins), torch.empty_like(ends)
         rate, below, scale = rate_of(dropout)
-        programs.mask_values[(self.num_nodes, self.num_runs)](
-            maps.starts, maps.cells, maps.values, seeds, out, self.num_nodes, below, scale, RATE=rate,
-            BANDWIDTH=self.bandwidth, ENTRIES=128, **maps.bits, num_warps=2,
+        map_programs.keep_in_map[(self.num_nodes, self.num_runs)](
+            maps.starts, maps.cells, self.table, self.features.starts, self.features.values, seeds, begins, ends, cells,
+            ranks, kept_begins, kept_ends, self.num_nodes, size, begins.shape[2], below, scale, RATE=rate,
+            BANDWIDTH=self.bandwidth, ENTRIES=128, PLACES=128, **maps.bits, num_warps=1,
         )  # fmt: skip
-        return out
+        return cells, kept_begins, kept_ends
 
 
 @dataclass(frozen=True)

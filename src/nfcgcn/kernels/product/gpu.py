@@ -132,6 +132,22 @@ def product(a: Tensor, b: Tensor, precision: Precision = "float32") -> Tensor:
     return _Product.apply(a, b, precision)  # type: ignore[no-any-return]
 
 
+class _Shifted(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, h: Tensor, bias: Tensor) -> Tensor:
+        return h + bias[:, None]
+
+    @staticmethod
+    @once_differentiable
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, add_up(grad, 1)
+
+
+def shifted(h: Tensor, bias: Tensor) -> Tensor:
+    """Return ``h + bias`` of each of a stack, ``h [S, N, H]`` and ``bias [S, H]``."""
+    return _Shifted.apply(h, bias)  # type: ignore[no-any-return]
+
+
 @triton.jit
 def _propagate(
     starts, columns, values, h, out, num_columns, num_rows, width, ENTRIES: tl.constexpr, WIDTH: tl.constexpr
