@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +12,12 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from nfcgcn import sampling
 from nfcgcn.datasets import load
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import repeat
 from nfcgcn.graph import Graph, Split
+from nfcgcn.kernels import node_feature_conv
 from nfcgcn.kernels.masks import reference as masks_reference
 from nfcgcn.layers import NodeFeatureConv
 from nfcgcn.models import NFCGCN
@@ -212,6 +215,25 @@ class TestOnADevice:
         with caplog.at_level(logging.DEBUG, "nfcgcn"):
             assert len(repeat(digits, config, [0], device="cuda")[0].run.history) == 3
         assert reason in caplog.text
+
+    def test_without_triton_it_trains_all_the_same(self, digits, caplog, monkeypatch):
+        for module in (captured, node_feature_conv, sampling):
+            monkeypatch.setattr(module, "triton_refusal", lambda: "Triton is not installed")
+        config = make_config("nfc-gcn", dataset="digits", settings={"epochs": 3})
+        with caplog.at_level(logging.DEBUG, "nfcgcn"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the reference's slowness is told
+            assert len(repeat(digits, config, [0], device="cuda")[0].run.history) == 3
+        assert "no CUDA graph: Triton is not installed" in caplog.text
+
+    def test_a_parameter_without_part_is_let_be(self, digits, caplog):
+        config = make_config("gcn", settings={"epochs": 3})
+        model = config.build(digits, 0)
+        model.register_parameter("idle", torch.nn.Parameter(torch.ones(2)))
+        with caplog.at_level(logging.DEBUG, "nfcgcn"):
+            run = fit(model, digits, config.split.make(digits, 0), config.training, device="cuda")
+        assert "no CUDA graph: a parameter takes no part in the scores" in caplog.text
+        assert len(run.history) == 3
+        assert run.state["idle"].tolist() == [1, 1]
 
     @pytest.mark.parametrize("system", ["gcn", "gat", "mlp", "jknet"])
     def test_other_models_train_as_graphs_too(self, digits, caplog, system):

@@ -7,15 +7,19 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 from nfcgcn.kernels import Precision
 from nfcgcn.kernels.masks.gpu import rate_of
+from nfcgcn.kernels.node_feature_conv.programs import lists as list_programs
 from nfcgcn.kernels.node_feature_conv.programs import maps as map_programs
 from nfcgcn.kernels.product.gpu import MODES
 
-PIECE = 512
-"""Nonzeros of a list that one program adds up."""
+PIECE = 128
+"""Nonzeros of a list that one program adds up, where there are few: the longest piece is what all wait for."""
+PIECES = 2**15
+"""About how many pieces there are where there are many nonzeros: each of a longer list takes memory."""
 SORTED = 2**17
 """Nonzeros sorted at a time, at least."""
 
@@ -34,13 +38,13 @@ class Pieces(NamedTuple):
     num_entries: int
 
     @classmethod
-    def cut(cls, groups: Tensor, first: Tensor, last: Tensor, *, bandwidth: int, num_columns: int) -> Pieces:
+    def cut(cls, groups: Tensor, first: Tensor, last: Tensor, size: int, *, bandwidth: int, num_columns: int) -> Pieces:
         """Cut the lists of `groups`, each a number for ``(run, slot, column)``, which stand from `first` to `last`."""
-        counts = (last - first + PIECE - 1) // PIECE
+        counts = (last - first + size - 1) // size
         which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
         number = torch.arange(len(which), device=counts.device) - (counts.cumsum(0) - counts)[which]
-        begin = first[which] + number * PIECE
-        end = torch.minimum(begin + PIECE, last[which])
+        begin = first[which] + number * size
+        end = torch.minimum(begin + size, last[which])
         rows = torch.where(counts > 1, counts, 0)
         ends = rows.cumsum(0)
         spare = torch.where(counts[which] > 1, (ends - rows)[which] + number, -1)
@@ -50,6 +54,14 @@ class Pieces(NamedTuple):
         slot = group // num_columns
         jobs = [group, begin, end, spare, slot // bandwidth, slot % bandwidth, group % num_columns, before]
         return cls(torch.stack(jobs, 1), groups[longer], starts, int(starts[-1]), int((last - first).sum()))
+
+    def join(self, parts: Tensor, out: Tensor) -> None:
+        """Add to `out` what the pieces of longer lists laid aside."""
+        width = parts[:1].numel()
+        if self.num_spare:
+            block = min(1024, int(triton.next_power_of_2(width)))
+            grid = (len(self.longer), triton.cdiv(width, block))
+            list_programs.add_pieces[grid](parts, self.longer, self.starts, out, width, WIDTH=block, num_warps=1)
 
 
 class Lists:
@@ -84,6 +96,8 @@ class Lists:
                 self.values[to] = features.values[entry[order]]
                 free += torch.bincount(column, minlength=self.num_columns)
         self._counts = torch.cat(all_counts)
+        # The same for every run, whose bits do not depend on those beside it.
+        self._piece = max(PIECE, 1 << (len(features.values) * self.bandwidth // PIECES).bit_length())
         self._pieces: dict[tuple[int, int], Pieces] = {}
 
     @property
@@ -101,6 +115,7 @@ class Lists:
                 groups,
                 (ends - self._counts)[groups],
                 ends[groups],
+                self._piece,
                 bandwidth=self.bandwidth,
                 num_columns=self.num_columns,
             )
@@ -142,6 +157,8 @@ class Maps:
             int(self.starts[-1]), dtype=torch.int32 if bits < 32 else torch.int64, device=table.device
         )
         """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number."""
+        self.firsts = features.starts[rows]
+        """``[S N, n]``: where the nonzeros of the node in each slot begin among those of all nodes."""
         self.rank_type = _small(int(counts.max()))
         """What holds the number of a nonzero in its map."""
         self._step = at_a_time(len(rows), len(self.cells))
@@ -203,6 +220,11 @@ class Tables:
     def features(self) -> Features:
         return Features(self.x)
 
+    def sizes(self, shape: torch.Size, stride: int) -> tuple[int, int, int, int, int]:
+        """Return number, width and size of filters of a shape, and at how many steps and places they stand."""
+        _, filters, width, size = shape
+        return filters, width, size, self.bandwidth - width + 1, (self.x.shape[1] - size) // stride + 1
+
     @property
     def is_sparse(self) -> bool:
         return self.x.layout == torch.sparse_csr
@@ -223,8 +245,8 @@ class Tables:
         kept_begins, kept_ends = torch.empty_like(begins), torch.empty_like(ends)
         rate, below, scale = rate_of(dropout)
         map_programs.keep_in_map[(self.num_nodes, self.num_runs)](
-            maps.starts, maps.cells, self.table, self.features.starts, self.features.values, seeds, begins, ends, cells,
-            ranks, kept_begins, kept_ends, self.num_nodes, size, begins.shape[2], below, scale, RATE=rate,
+            maps.starts, maps.cells, maps.firsts, self.features.values, seeds, begins, ends, cells, ranks,
+            kept_begins, kept_ends, self.num_nodes, size, begins.shape[2], below, scale, RATE=rate,
             BANDWIDTH=self.bandwidth, ENTRIES=128, PLACES=128, **maps.bits, num_warps=1,
         )  # fmt: skip
         return cells, kept_begins, kept_ends

@@ -28,7 +28,7 @@ def gather_backward(
     for start in range(first, last, ENTRIES):
         e = start + tl.arange(0, ENTRIES)
         stays = e < last
-        node = tl.load(nodes + e, mask=stays, other=0).to(tl.int64)
+        node = tl.load(nodes + e, mask=stays, other=0).to(tl.int32)
         value = tl.load(values + e, mask=stays, other=0.0)
         if RATE > 0:
             place = tl.load(places + e, mask=stays, other=0).to(tl.int32)
@@ -91,12 +91,16 @@ def convolve_backward(
     seen = (r < tl.where((turn >= 0) & (turn < WIDTH), width, 0)) & (at >= 0) & (at < of_step)
     mine = grad_conv + (run * num_nodes * steps + step) * of_step
     total = tl.zeros([ENTRIES, RUN], tl.float32)
-    for start in range(first, last, ENTRIES):
-        e = start + tl.arange(0, ENTRIES)
-        entry = tl.load(kept_nodes + e, mask=e < last, other=0)
+    e = first + tl.arange(0, ENTRIES)
+    entry = tl.load(kept_nodes + e, mask=e < last, other=0)
+    for _ in range(first, last, ENTRIES):
+        # Loaded a round ahead, so that a round waits for memory once and not twice.
+        following = tl.load(kept_nodes + e + ENTRIES, mask=e + ENTRIES < last, other=0)
         row = number_of(entry).to(tl.int64) * (steps * of_step)
         part = tl.load(mine + row[:, None] + at[None], mask=(e < last)[:, None] & seen[None], other=0.0)
         total += value_of(entry)[:, None] * part
+        entry = following
+        e += ENTRIES
     row = tl.where(spare < 0, spare, spare * steps + step)
     _put(out, parts, group * steps + step, row, width, r, tl.sum(total, 0))
 

@@ -28,7 +28,7 @@ def number_of(packed):
 
 @triton.jit
 def keep_in_map(
-    map_starts, cells, table, row_starts, values, seeds, begins, ends, kept_cells, ranks, kept_begins, kept_ends,
+    map_starts, cells, firsts, values, seeds, begins, ends, kept_cells, ranks, kept_begins, kept_ends,
     num_nodes, size, places, below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, COLUMN_BITS: tl.constexpr, PLACE_BITS: tl.constexpr,
     ENTRIES: tl.constexpr, PLACES: tl.constexpr,
@@ -49,8 +49,8 @@ def keep_in_map(
         slot = (cell >> (COLUMN_BITS + PLACE_BITS)).to(tl.int32)
         place = ((cell >> COLUMN_BITS) & ((1 << PLACE_BITS) - 1)).to(tl.int32)
         column = (cell & ((1 << COLUMN_BITS) - 1)).to(tl.int32)
-        source = tl.load(table + row * BANDWIDTH + slot, mask=stays, other=0)
-        value = tl.load(values + tl.load(row_starts + source, mask=stays, other=0) + place, mask=stays, other=0.0)
+        first = tl.load(firsts + row * BANDWIDTH + slot, mask=stays, other=0)
+        value = tl.load(values + first + place, mask=stays, other=0.0)
         if RATE > 0:
             stays = stays & kept(key_of(seed, node * BANDWIDTH + slot), place, below, RATE)
         one = stays.to(tl.int32)
