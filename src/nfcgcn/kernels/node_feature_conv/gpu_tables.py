@@ -77,28 +77,30 @@ class Lists:
         self.places = torch.empty(total, dtype=_small(int(degrees.max())), device=device)
         """Where it stands in its row: what its mask is drawn by."""
         self.values = features.values.new_empty(total)
-        row_of_entry = torch.repeat_interleave(torch.arange(len(degrees), device=device), degrees)
-        all_counts, begin = [], 0
-        for rows in slots:
-            times = torch.bincount(rows, minlength=len(degrees)).double()
-            counts = torch.bincount(features.columns, times[row_of_entry], self.num_columns).long()
-            all_counts.append(counts)
+        all_counts, begin = [_counts(features, rows) for rows in slots], 0
+        for rows, counts in zip(slots, all_counts, strict=True):
             # Sorted some nodes at a time, to spare memory: each column's go behind those of the nodes before.
             free = begin + counts.cumsum(0) - counts
-            begin += int(counts.sum())
-            for first in range(0, len(rows), step := at_a_time(len(rows), int(counts.sum()))):
-                node, place, entry = expand(features, rows[first : first + step])
-                column, order = torch.sort(features.columns[entry], stable=True)
-                rank = torch.arange(len(column), device=device) - torch.searchsorted(column, column)
-                to = free[column] + rank
-                self.nodes[to] = (first + node[order]).to(self.nodes.dtype)
-                self.places[to] = place[order].to(self.places.dtype)
-                self.values[to] = features.values[entry[order]]
-                free += torch.bincount(column, minlength=self.num_columns)
+            begin += (num_entries := int(counts.sum()))
+            for first in range(0, len(rows), step := at_a_time(len(rows), num_entries)):
+                free += self._sort_in(features, rows[first : first + step], first, free)
         self._counts = torch.cat(all_counts)
         # The same for every run, whose bits do not depend on those beside it.
         self._piece = max(PIECE, 1 << (len(features.values) * self.bandwidth // PIECES).bit_length())
         self._pieces: dict[tuple[int, int], Pieces] = {}
+
+    def _sort_in(self, features: Features, rows: Tensor, first: int, free: Tensor) -> Tensor:
+        """Put the nonzeros of some rows, which nodes from `first` on have in a slot, where each column has room left.
+
+        Returns how many each column got. A method, so that what it takes is free again before the next call.
+        """
+        node, place, entry = expand(features, rows)
+        column, order = torch.sort(features.columns[entry], stable=True)
+        to = free[column] + torch.arange(len(column), device=column.device) - torch.searchsorted(column, column)
+        self.nodes[to] = (first + node[order]).to(self.nodes.dtype)
+        self.places[to] = place[order].to(self.places.dtype)
+        self.values[to] = features.values[entry[order]]
+        return torch.bincount(column, minlength=self.num_columns)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,6 +122,13 @@ class Lists:
                 num_columns=self.num_columns,
             )
         return self._pieces[wanted]
+
+
+def _counts(features: Features, rows: Tensor) -> Tensor:
+    """Count the nonzeros of rows, each as often as it is among them, by column."""
+    times = torch.bincount(rows, minlength=features.shape[0]).double()
+    weights = torch.repeat_interleave(times, features.starts.diff())
+    return torch.bincount(features.columns, weights, features.shape[1]).long()
 
 
 def expand(features: Features, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,10 +21,12 @@ MOST_CHUNKS = 16
 PLACES = 2
 """Steps and places that one program projects, at least."""
 PROGRAMS = 4096
-"""About how many programs a run's work is shared out to."""
+"""About how many programs a run's projection is shared out to."""
+PROGRAMS_BACK = 1280
+"""The same for the way back, where each adds up a part of the matrix's gradient, which takes memory."""
 MOST_PARTS = 128
 LEAST_NODES = 64
-"""Nodes whose part of the matrix's gradient one program adds up, at least: each part takes memory."""
+"""Nodes of such a part."""
 NODES = 16
 """Nodes that walk together, going forward."""
 
@@ -99,7 +101,7 @@ class _Project(torch.autograd.Function):
         grads_of_matrix = []
         for start in range(0, places, chunk):
             count = min(chunk, places - start)
-            parts = min(MOST_PARTS, triton.cdiv(PROGRAMS, steps * count), triton.cdiv(num_nodes, LEAST_NODES))
+            parts = min(MOST_PARTS, triton.cdiv(PROGRAMS_BACK, steps * count), triton.cdiv(num_nodes, LEAST_NODES))
             per_program = together * triton.cdiv(num_nodes, together * parts)
             parts = triton.cdiv(num_nodes, per_program)
             grad_conv = grad.new_empty(num_runs, num_nodes, steps, count, filters)

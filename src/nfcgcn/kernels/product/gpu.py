@@ -181,7 +181,7 @@ def _times(matrix: Tensor, h: Tensor) -> Tensor:
     parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
     _propagate[(triton.cdiv(num_rows, ROWS), runs)](
         *parts, h, out, num_columns, num_rows, width,
-        ROWS=ROWS, ENTRIES=8, WIDTH=int(triton.next_power_of_2(width)), num_warps=ROWS,
+        ROWS=ROWS, ENTRIES=16, WIDTH=int(triton.next_power_of_2(width)), num_warps=ROWS,
     )  # fmt: skip
     return out
 
