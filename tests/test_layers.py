@@ -25,13 +25,13 @@ def small(in_channels=40, filters=3, **options):
 def draws(monkeypatch):
     """Counts the tables that layers draw."""
     seen = []
-    real = layers.draw_neighbours
+    real = layers.draw_table
 
     def counting(*args, **kwargs):
         seen.append(1)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(layers, "draw_neighbours", counting)
+    monkeypatch.setattr(layers, "draw_table", counting)
     return seen
 
 

@@ -213,22 +213,22 @@ def _work(trainer: captured.Trainer) -> dict[str, tuple[float, float]]:
     net = trainer.net
     assert isinstance(net, Stack)  # noqa: S101
     tables = net.tables
-    maps = tables.maps
     of = dict(zip(net.names, net.stacked, strict=True))
     weight, matrix = of["nfc.weight"], of["hidden.0.weight"]
     _, filters, _, size = weight.shape
     hidden = matrix.shape[2]
     stride = next(iter(net.options.values())).stride
-    entries, nodes = len(maps.cells), tables.num_nodes
+    entries, nodes = len(tables.lists.nodes), tables.num_nodes
     met = entries * (1 - net.map_dropout) * size / stride
     h0 = nodes * matrix.shape[1]
     slots = 4 * tables.bandwidth * tables.x.shape[1] * hidden
     out = 4 * nodes * hidden
     edges = net.adjacency[0].values().numel()
     return {
-        "gather": (8 * entries + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
+        "gather": (8 * len(tables.features.values) + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
         "gather_backward": (8 * entries + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
-        "mask_values": (12 * entries, 40 * entries),
+        "keep_in_map": (8 * entries, 40 * entries),
+        "keep_in_list": (12 * entries, 40 * entries),
         "project": (8 * entries + 4 * matrix.numel() + out, 2 * met * filters + 2 * h0 * hidden + 20 * h0),
         "project_backward": (8 * entries + 4 * h0 + out, 2 * met * filters + 4 * h0 * hidden + 24 * h0),
         "convolve_backward": (8 * entries + 4 * h0, 2 * met * filters),

@@ -17,7 +17,7 @@ from nfcgcn.kernels import Backend, opaque
 from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal, variant_for
 from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
 from nfcgcn.randomness import generator
-from nfcgcn.sampling import SlotOrder, draw_neighbours, order_by_similarity
+from nfcgcn.sampling import SlotOrder, draw_table, order_by_similarity
 
 Conv = Literal["1d", "2d"]
 Activation = Literal["none", "tanh", "relu"]
@@ -117,7 +117,7 @@ class NodeFeatureConv(nn.Module):
         # Paper: no bias is printed, and without one the layer stays linear when it has no activation.
         self.weight = nn.Parameter(torch.empty(filters, width, kernel_size))
         self.out_channels = (bandwidth - width + 1) * filters * ((in_channels - kernel_size) // stride + 1)
-        self._adjacency: Remembered[tuple[Ints, Ints]] = Remembered()
+        self._adjacency: Remembered[tuple[Tensor, Tensor]] = Remembered()
         self._table: Remembered[Tensor] = Remembered()
         self._ordered: Remembered[tuple[Tensor, Tensor]] = Remembered()
         self.reset_parameters()
@@ -193,9 +193,12 @@ class NodeFeatureConv(nn.Module):
         return self._order(x, drawn)
 
     def _draw(self, x: Tensor, edge_index: Tensor, rng: np.random.Generator) -> Tensor:
-        num_nodes = x.shape[0]
-        lists = self._adjacency.get(edge_index, lambda e: adjacency_lists(e, num_nodes), num_nodes)
-        return torch.from_numpy(draw_neighbours(*lists, bandwidth=self.bandwidth, rng=rng)).to(x.device)
+        def lists(edge_index: Tensor) -> tuple[Tensor, Tensor]:
+            starts, neighbours = (torch.from_numpy(a).to(x.device) for a in adjacency_lists(edge_index, x.shape[0]))
+            return starts, neighbours
+
+        adjacency = self._adjacency.get(edge_index, lists, x.shape[0], x.device)
+        return draw_table(*adjacency, bandwidth=self.bandwidth, rng=rng)
 
     def _order(self, x: Tensor, drawn: Tensor) -> Tensor:
         if self.slot_order == "random":

@@ -6,10 +6,12 @@ from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from torch import Tensor
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Floats, Graph, Ints
-from nfcgcn.kernels import Backend
+from nfcgcn.kernels import Backend, triton_refusal
 from nfcgcn.kernels.neighbour_draw import draw
 
 SlotOrder = Literal["random", "similarity"]
@@ -32,6 +34,18 @@ def draw_neighbours(
     most = min(bandwidth - 1, int(np.diff(starts).max(initial=0)))
     table[:, : most + 1] = draw(starts, neighbours, rng.random((most, num_nodes)), backend=backend)
     return table
+
+
+def draw_table(starts: Tensor, neighbours: Tensor, *, bandwidth: int, rng: np.random.Generator) -> Tensor:
+    """Draw the table of :func:`draw_neighbours` where the adjacency lies; the same one on every device."""
+    if not starts.is_cuda or triton_refusal():
+        lists = (t.cpu().numpy() for t in (starts, neighbours))
+        return torch.from_numpy(draw_neighbours(*lists, bandwidth=bandwidth, rng=rng)).to(starts.device)
+    from nfcgcn.kernels.neighbour_draw import gpu
+
+    most = min(bandwidth - 1, int(starts.diff().max()) if len(starts) > 1 else 0)
+    uniforms = torch.from_numpy(rng.random((most, len(starts) - 1))).to(starts.device)
+    return gpu.draw(starts, neighbours, uniforms, bandwidth=bandwidth)
 
 
 def draw_lists(

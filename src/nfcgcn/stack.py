@@ -99,7 +99,7 @@ class Stack(nn.Module):
         """Return class scores ``[S, N, C]``; in training the masks come from ``seeds [draws, S]``."""
         from nfcgcn.kernels.masks.gpu import relu_dropout
         from nfcgcn.kernels.node_feature_conv.gpu import projected_stack
-        from nfcgcn.kernels.product.gpu import product, sparse_product
+        from nfcgcn.kernels.product.gpu import product, shifted, sparse_product
 
         of = dict(zip(self.names, self.stacked, strict=True))
         matrices = [of[f"hidden.{i}.weight"] for i in range(self.num_layers)] + [of["output.weight"]]
@@ -109,7 +109,7 @@ class Stack(nn.Module):
         own = next(draws) if map_dropout else seeds.new_zeros(len(first))
         h: Tensor = projected_stack(self.tables, of["nfc.weight"], first, own, self.options[map_dropout])
         if self.is_linear:
-            return torch.add(h, of["output.bias"][:, None])
+            return shifted(h, of["output.bias"])
         h = sparse_product(*self.adjacency, h)
         for matrix in matrices[1:]:
             h = relu_dropout(h, next(draws) if dropout else seeds, dropout)

@@ -18,9 +18,11 @@ from nfcgcn.kernels.cross_entropy import reference as cross_entropy_reference
 from nfcgcn.kernels.cross_entropy.gpu import cross_entropy
 from nfcgcn.kernels.masks import reference as masks_reference
 from nfcgcn.kernels.masks.gpu import relu_dropout
+from nfcgcn.kernels.neighbour_draw import gpu as neighbour_draw
 from nfcgcn.kernels.node_feature_conv import gpu
 from nfcgcn.kernels.node_feature_conv.gpu_tables import PIECE, Options, Tables
-from nfcgcn.kernels.product.gpu import add_up, matmul, product, sparse_product
+from nfcgcn.kernels.product.gpu import add_up, matmul, product, shifted, sparse_product
+from nfcgcn.sampling import draw_neighbours
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VARIANTS = {"projected": gpu.projected, "node_feature_conv": gpu.node_feature_conv}
@@ -127,6 +129,16 @@ def test_products(sizes):
     assert torch.equal(matmul(a[1:], b[1:].mT)[0], found[1])
 
 
+def test_a_bias_and_its_gradient():
+    h, bias = (torch.randn(shape, device=DEVICE, requires_grad=True) for shape in ((3, 700, 4), (3, 4)))
+    found, expected, grad = shifted(h, bias), h + bias[:, None], torch.randn(3, 700, 4, device=DEVICE)
+    torch.testing.assert_close(found, expected)
+    grads = [torch.autograd.grad(out, (h, bias), grad) for out in (found, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-4)
+    (alone,) = torch.autograd.grad(shifted(h[1:2], bias[1:2]), bias, grad[1:2])
+    assert torch.equal(alone[1], grads[0][1][1])
+
+
 def test_bf16_rounds_the_factors():
     torch.manual_seed(0)
     a, b = torch.randn(1, 20, 30, device=DEVICE), torch.randn(1, 30, 10, device=DEVICE)
@@ -187,6 +199,18 @@ def test_adam_is_torch_s(variant, decay):
         else:
             adam_reference.adam(found, grad, moments, corrections[step], rate=0.02, decay=decay)
     torch.testing.assert_close(found.cpu(), expected.detach())
+
+
+@pytest.mark.parametrize("bandwidth", [1, 2, 6, 40])
+def test_neighbours_are_drawn_as_on_the_cpu(bandwidth):
+    rng = np.random.default_rng(0)
+    degrees = np.concatenate([[0, 1, 2, 5, 6, 30], rng.integers(0, 12, 200)])
+    starts = np.concatenate([[0], degrees.cumsum()])
+    neighbours = rng.integers(0, len(degrees), starts[-1])
+    expected = draw_neighbours(starts, neighbours, bandwidth=bandwidth, rng=np.random.default_rng(1))
+    uniforms = np.random.default_rng(1).random((min(bandwidth - 1, 30), len(degrees)))
+    arrays = (torch.from_numpy(a).to(DEVICE) for a in (starts, neighbours, uniforms))
+    assert neighbour_draw.draw(*arrays, bandwidth=bandwidth).tolist() == expected.tolist()
 
 
 def test_the_maps_of_a_stack_hold_each_nonzero_once():

@@ -1,4 +1,8 @@
-"""Draw distinct neighbours of every node."""
+"""Draw distinct neighbours of every node.
+
+The variants for arrays, ``reference`` and ``cpu``, are chosen here; for an adjacency that lies on a GPU
+:func:`~nfcgcn.sampling.draw_table` takes ``gpu``. All give the same table.
+"""
 
 from __future__ import annotations
 

@@ -17,27 +17,10 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nfcgcn.kernels.masks.gpu import rate_of
-from nfcgcn.kernels.node_feature_conv import gpu_dense, programs
-from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Pieces, Tables
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
+from nfcgcn.kernels.node_feature_conv import gpu_dense, gpu_walks
+from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Tables
+from nfcgcn.kernels.node_feature_conv.programs import collapse, lists
 from nfcgcn.kernels.product.gpu import add_up, padded
-
-CHUNK = 2**24
-"""Bytes of one run's gradient of ``h(0)`` at a time: so many, or up to thrice that where the map would be large."""
-MOST_CHUNKS = 16
-PLACES = 2
-"""Steps and places that one program projects, at least."""
-PROGRAMS = 4096
-"""About how many programs a run's work is shared out to."""
-MOST_PARTS = 128
-NODES = 16
-BACKWARD = {"NODES": 2 * NODES, "num_warps": 4}
-
-
-def _sizes(weight: Tensor, tables: Tables, stride: int) -> tuple[int, int, int, int, int]:
-    """Return filters, width and size of a filter, and at how many steps and places it stands."""
-    _, filters, width, size = weight.shape
-    return filters, width, size, tables.bandwidth - width + 1, (tables.x.shape[1] - size) // stride + 1
 
 
 def projected_stack(tables: Tables, weight: Tensor, matrix: Tensor, seeds: Tensor, options: Options) -> Tensor:
@@ -45,7 +28,7 @@ def projected_stack(tables: Tables, weight: Tensor, matrix: Tensor, seeds: Tenso
     if not tables.is_sparse:
         return gpu_dense.projected_stack(tables, weight, matrix, seeds, options)
     if options.activation != "none":
-        return _apply(_Project, weight, matrix, tables, seeds, options)
+        return gpu_walks.projected_stack(tables, weight, matrix, seeds, options)
     slots = _apply(_Compose, weight, matrix, tables, options)
     return _apply(_Gather, slots, tables, seeds, options.dropout)
 
@@ -54,8 +37,7 @@ def convolved_stack(tables: Tables, weight: Tensor, seeds: Tensor, options: Opti
     """Return ``h(0)`` of each run, ``[S, N, (n - w + 1) c D']``."""
     if not tables.is_sparse:
         return gpu_dense.convolved_stack(tables, weight, seeds, options)
-    h = _apply(_Convolve, weight, tables, seeds, options)
-    return ACTIVATIONS[options.activation](h).mT.flatten(2)
+    return gpu_walks.convolved_stack(tables, weight, seeds, options)
 
 
 _known: Any = WeakTensorKeyDictionary()
@@ -111,11 +93,11 @@ class _Compose(torch.autograd.Function):
         weight, matrix = weight.contiguous(), matrix.contiguous()
         ctx.save_for_backward(weight, matrix)
         ctx.tables, ctx.options = tables, options
-        filters, width, size, steps, places = _sizes(weight, tables, options.stride)
+        filters, width, size, steps, places = tables.sizes(weight.shape, options.stride)
         num_runs, _, hidden = matrix.shape
         num_features = tables.x.shape[1]
         out = matrix.new_empty(num_runs, tables.bandwidth, num_features, hidden)
-        programs.compose[(triton.cdiv(num_features, 16), tables.bandwidth, num_runs)](
+        collapse.compose[(triton.cdiv(num_features, 16), tables.bandwidth, num_runs)](
             weight, matrix, out, num_features, filters, width, size, options.stride, steps, places, hidden,
             MODE=options.mode, COLUMNS=16, FILTERS=padded(filters), HIDDEN=padded(hidden), num_warps=2,
         )  # fmt: skip
@@ -126,18 +108,18 @@ class _Compose(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weight, matrix = ctx.saved_tensors
         tables, options = ctx.tables, ctx.options
-        filters, width, size, steps, places = _sizes(weight, tables, options.stride)
+        filters, width, size, steps, places = tables.sizes(weight.shape, options.stride)
         num_runs, _, hidden = matrix.shape
         shape = (tables.x.shape[1], tables.bandwidth, filters, width, size, options.stride, steps, places, hidden)
         tiles = {"MODE": options.mode, "OFFSETS": 16, "FILTERS": padded(filters), "HIDDEN": padded(hidden)}
         parts = triton.cdiv(places, 8)
         pieces = weight.new_empty(parts, num_runs, width, size, filters)
         grad = grad.contiguous()
-        programs.compose_backward_weight[(parts, width * triton.cdiv(size, 16), num_runs)](
+        collapse.compose_backward_weight[(parts, width * triton.cdiv(size, 16), num_runs)](
             grad, matrix, pieces, *shape, 8, **tiles
         )
         grad_matrix = torch.empty_like(matrix)
-        programs.compose_backward_matrix[(steps * places, num_runs)](grad, weight, grad_matrix, *shape, **tiles)
+        collapse.compose_backward_matrix[(steps * places, num_runs)](grad, weight, grad_matrix, *shape, **tiles)
         return add_up(pieces).permute(0, 3, 1, 2), grad_matrix, None, None
 
 
@@ -150,168 +132,26 @@ class _Gather(torch.autograd.Function):
         num_runs, bandwidth, num_features, hidden = slots.shape
         out = slots.new_empty(num_runs, tables.num_nodes, hidden)
         rate, below, scale = rate_of(dropout)
-        maps = tables.maps
-        programs.gather[(tables.num_nodes, num_runs)](
-            maps.starts, maps.cells, maps.values, seeds, slots.contiguous(), out, tables.num_nodes, num_features,
+        collapse.gather[(tables.num_nodes, num_runs)](
+            *tables.features.parts, tables.table, seeds, slots.contiguous(), out, tables.num_nodes, num_features,
             hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth, ENTRIES=32,
-            HIDDEN=int(triton.next_power_of_2(hidden)), **maps.bits, num_warps=1,
+            HIDDEN=int(triton.next_power_of_2(hidden)), num_warps=1,
         )  # fmt: skip
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        tables, lists = ctx.tables, ctx.tables.lists
+        tables, entries = ctx.tables, ctx.tables.lists
         _, bandwidth, num_features, hidden = ctx.shape
-        cut = lists.pieces(0, num_features)
+        cut = entries.pieces(0, num_features)
         out, parts = grad.new_zeros(ctx.shape), grad.new_empty(cut.num_spare, hidden)
         rate, below, scale = rate_of(ctx.dropout)
-        if len(cut.group):
-            programs.gather_backward[(len(cut.group),)](
-                lists.nodes, lists.places, lists.values, *cut[:4], ctx.seeds, grad.contiguous(), out, parts,
-                tables.num_nodes, num_features, hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth,
-                HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32, num_warps=1,
+        if len(cut.jobs):
+            lists.gather_backward[(len(cut.jobs),)](
+                *entries.parts, cut.jobs, ctx.seeds, grad.contiguous(), out, parts, tables.num_nodes, hidden, below,
+                scale, RATE=rate, BANDWIDTH=bandwidth, HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32,
+                num_warps=1,
             )  # fmt: skip
-        _add(parts, cut, out)
+        cut.join(parts, out)
         return out, None, None, None
-
-
-def _add(parts: Tensor, cut: Pieces, out: Tensor) -> None:
-    """Add to `out` what the pieces of longer lists laid aside."""
-    width = parts[:1].numel()
-    if cut.num_spare:
-        block = min(1024, int(triton.next_power_of_2(width)))
-        grid = (len(cut.longer), triton.cdiv(width, block))
-        programs.add_pieces[grid](parts, cut.longer, cut.starts, out, width, WIDTH=block, num_warps=1)
-
-
-class _Convolve(torch.autograd.Function):
-    """The convolution before its activation, ``[S, N, n - w + 1, D', c]``."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, tables: Tables, seeds: Tensor, options: Options) -> Tensor:
-        ctx.tables, ctx.seeds, ctx.options, ctx.shape = tables, seeds, options, weight.shape
-        filters, width, size, steps, places = _sizes(weight, tables, options.stride)
-        out = weight.new_empty(len(weight), tables.num_nodes, steps, places, filters)
-        programs.convolve[(triton.cdiv(tables.num_nodes, NODES), steps * places, len(weight))](
-            tables.maps.cells, tables.masked(seeds, options.dropout), *tables.maps.windows(size, options.stride),
-            _by_offset(weight), out, tables.num_nodes, filters, size, options.stride, places,
-            **_tiles(tables, width, filters),
-        )  # fmt: skip
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        windows = _no_windows(ctx.tables, ctx.shape, grad, ctx.options.stride)
-        _add_filters(windows, ctx.tables, ctx.shape, grad.contiguous(), 0, ctx.seeds, ctx.options)
-        return _from_windows(windows, ctx.shape, ctx.options.stride), None, None, None
-
-
-class _Project(torch.autograd.Function):
-    """``flatten(activation(conv)) @ matrix``; the convolution is computed again on the way back, a chunk at a time."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, matrix: Tensor, tables: Tables, seeds: Tensor, options: Options) -> Tensor:
-        weight, matrix = weight.detach(), matrix.contiguous()
-        filters, width, size, steps, places = _sizes(weight, tables, options.stride)
-        masked = tables.masked(seeds, options.dropout)
-        ctx.save_for_backward(weight, matrix, masked)
-        ctx.tables, ctx.seeds, ctx.options = tables, seeds, options
-        hidden, blocks = matrix.shape[2], triton.cdiv(tables.num_nodes, NODES)
-        per_program = max(PLACES, triton.cdiv(steps * places * blocks, PROGRAMS))
-        parts = triton.cdiv(steps * places, per_program)
-        out = matrix.new_empty(parts, len(weight), tables.num_nodes, hidden)
-        programs.project[(blocks, parts, len(weight))](
-            tables.maps.cells, masked, *tables.maps.windows(size, options.stride), _by_offset(weight), matrix, out,
-            tables.num_nodes, filters, size, options.stride, places, hidden, per_program, MODE=options.mode,
-            ACTIVATION=options.activation,
-            HIDDEN=padded(hidden), **_tiles(tables, width, filters),
-        )  # fmt: skip
-        return add_up(out)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        weight, matrix, masked = ctx.saved_tensors
-        tables, options, grad = ctx.tables, ctx.options, grad.contiguous()
-        filters, width, size, steps, places = _sizes(weight, tables, options.stride)
-        runs, hidden = _by_offset(weight), matrix.shape[2]
-        walk = (tables.maps.cells, masked, *tables.maps.windows(size, options.stride), runs, matrix, grad)
-        num_runs, num_nodes = len(weight), tables.num_nodes
-        room = min(max(num_nodes * tables.bandwidth * tables.x.shape[1] * 4 // 6, CHUNK), 3 * CHUNK)
-        chunk = max(room // (num_nodes * steps * filters * 4), -(-places // MOST_CHUNKS))
-        windows = _no_windows(tables, weight.shape, grad, options.stride)
-        grad_matrix = matrix.new_empty(num_runs, steps, filters, places, hidden)
-        for start in range(0, places, chunk):
-            count = min(chunk, places - start)
-            parts = min(MOST_PARTS, triton.cdiv(PROGRAMS, steps * count))
-            per_program = 2 * NODES * triton.cdiv(num_nodes, 2 * NODES * parts)
-            parts = triton.cdiv(num_nodes, per_program)
-            grad_conv = grad.new_empty(num_runs, num_nodes, steps, count, filters)
-            grad_parts = grad.new_empty(parts, num_runs, steps, filters, count, hidden)
-            programs.project_backward[(steps * count, parts, num_runs)](
-                *walk, grad_conv, grad_parts, start, count, num_nodes, filters, size, options.stride, places, hidden,
-                per_program, MODE=options.mode,
-                ACTIVATION=options.activation, HIDDEN=padded(hidden), **_tiles(tables, width, filters) | BACKWARD,
-            )  # fmt: skip
-            grad_matrix[:, :, :, start : start + count] = add_up(grad_parts)
-            _add_filters(windows, tables, weight.shape, grad_conv, start, ctx.seeds, options)
-        return _from_windows(windows, weight.shape, options.stride), grad_matrix.view_as(matrix), None, None, None
-
-
-def _tiles(tables: Tables, width: int, filters: int) -> dict[str, Any]:
-    return {
-        "BANDWIDTH": tables.bandwidth, "WIDTH": width, "NODES": NODES, "FILTERS": padded(filters), "num_warps": 2,
-        **tables.maps.bits,
-    }  # fmt: skip
-
-
-def _by_offset(weight: Tensor) -> Tensor:
-    """Lay filters ``[S, c, w, k]`` out as ``[S, w, k, c]``: what a nonzero meets is a run of ``c`` numbers."""
-    return weight.detach().permute(0, 2, 3, 1).contiguous()
-
-
-def _no_windows(tables: Tables, shape: torch.Size, like: Tensor, stride: int) -> Tensor:
-    """Return room for what each column of each slot gives the filters: ``[S, n, D, n - w + 1, ceil(k / s), c]``."""
-    num_runs, filters, width, size = shape
-    steps = tables.bandwidth - width + 1
-    return like.new_zeros(num_runs, tables.bandwidth, tables.x.shape[1], steps, -(-size // stride), filters)
-
-
-def _add_filters(
-    windows: Tensor, tables: Tables, shape: torch.Size, grad_conv: Tensor, start: int, seeds: Tensor, options: Options
-) -> None:
-    """Add what the gradient of a chunk of places, from `start` on, gives the filters."""
-    _, filters, width, size = shape
-    steps, count = grad_conv.shape[2:4]
-    num_windows, num_features = windows.shape[4], tables.x.shape[1]
-    lists = tables.lists
-    cut = lists.pieces(start * options.stride, min(num_features, (start + count - 1) * options.stride + size))
-    parts = grad_conv.new_empty(cut.num_spare, steps, num_windows, filters)
-    rate, below, scale = rate_of(options.dropout)
-    if len(cut.group):
-        run = min(64, int(triton.next_power_of_2(num_windows * filters)))
-        programs.convolve_backward[(len(cut.group), steps, triton.cdiv(num_windows * filters, run))](
-            lists.nodes, lists.places, lists.values, *cut[:4], seeds, grad_conv, windows, parts, start, count,
-            tables.num_nodes, num_features, filters, options.stride, num_windows, below, scale, RATE=rate,
-            BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=32, num_warps=1,
-        )  # fmt: skip
-    _add(parts, cut, windows)
-
-
-def _from_windows(total: Tensor, shape: torch.Size, stride: int) -> Tensor:
-    """Add up what the columns gave to each offset of the filters: ``[S, c, w, k]``."""
-    num_runs, filters, width, size = shape
-    _, bandwidth, num_features, steps, windows, _ = total.shape
-    pad = -num_features % stride
-    if pad:
-        total = torch.nn.functional.pad(total, (0, 0, 0, 0, 0, 0, 0, pad))
-    # [run, slot, block, column in block, step, window, filter] -> [run, slot, step, window, column in block, filter]
-    # Windows come in the order of their places: the last one is that at whose start the column's block stands.
-    by_offset = add_up(total.view(num_runs, bandwidth, -1, stride, steps, windows, filters), 2).flip(4)
-    by_offset = by_offset.permute(0, 1, 3, 4, 2, 5)
-    by_offset = by_offset.reshape(num_runs, bandwidth, steps, windows * stride, filters)[:, :, :, :size]
-    turns = sum(by_offset[:, step : step + width, step] for step in range(steps))
-    assert isinstance(turns, Tensor)  # noqa: S101
-    return turns.permute(0, 3, 1, 2)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.masks.gpu import rate_of
-from nfcgcn.kernels.node_feature_conv import programs
 from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Tables
+from nfcgcn.kernels.node_feature_conv.programs import maps as map_programs
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
 from nfcgcn.kernels.product.gpu import matmul
 
@@ -49,7 +49,7 @@ class _Chunks:
         maps = self.x.new_empty(self.num_runs, stop - start, t.bandwidth, num_features)
         rate, below, scale = rate_of(self.options.dropout)
         grid = ((stop - start) * t.bandwidth, triton.cdiv(num_features, 256), self.num_runs)
-        programs.dense_map[grid](
+        map_programs.dense_map[grid](
             self.x, t.table, self.seeds, maps, start, t.num_nodes, num_features, below, scale,
             RATE=rate, BANDWIDTH=t.bandwidth, COLUMNS=256, num_warps=2,
         )  # fmt: skip

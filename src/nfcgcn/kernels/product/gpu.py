@@ -19,6 +19,8 @@ from nfcgcn.kernels import Precision
 TILE = 64
 LONG = 512
 """Terms of a sum that one program adds up; longer sums are cut."""
+ROWS = 2
+"""Rows of a sparse matrix that one program multiplies."""
 MODES = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
@@ -91,9 +93,9 @@ def add_up(parts: Tensor, dim: int = 0) -> Tensor:
     parts = parts.contiguous()
     out = parts.new_empty(parts.shape[:dim] + parts.shape[dim + 1 :])
     inner = parts.shape[dim + 1 :].numel()
-    grid = (triton.cdiv(inner, 128), parts.shape[:dim].numel())
+    grid = (triton.cdiv(inner, 64), parts.shape[:dim].numel())
     if out.numel():
-        _add_up[grid](parts, out, parts.shape[dim], inner, PARTS=8, BLOCK=128, num_warps=2)
+        _add_up[grid](parts, out, parts.shape[dim], inner, PARTS=32, BLOCK=64, num_warps=2)
     return out
 
 
@@ -132,21 +134,43 @@ def product(a: Tensor, b: Tensor, precision: Precision = "float32") -> Tensor:
     return _Product.apply(a, b, precision)  # type: ignore[no-any-return]
 
 
+class _Shifted(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, h: Tensor, bias: Tensor) -> Tensor:
+        return h + bias[:, None]
+
+    @staticmethod
+    @once_differentiable
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, add_up(grad, 1)
+
+
+def shifted(h: Tensor, bias: Tensor) -> Tensor:
+    """Return ``h + bias`` of each of a stack, ``h [S, N, H]`` and ``bias [S, H]``."""
+    return _Shifted.apply(h, bias)  # type: ignore[no-any-return]
+
+
 @triton.jit
 def _propagate(
-    starts, columns, values, h, out, num_columns, num_rows, width, ENTRIES: tl.constexpr, WIDTH: tl.constexpr
-):
-    row, run = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    starts, columns, values, h, out, num_columns, num_rows, width,
+    ROWS: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, WIDTH)
-    last = tl.load(starts + row + 1)
-    total = tl.zeros([ENTRIES, WIDTH], tl.float32)
-    for start in range(tl.load(starts + row), last, ENTRIES):
-        e = start + tl.arange(0, ENTRIES)
-        column = tl.load(columns + e, mask=e < last, other=0)
-        value = tl.load(values + e, mask=e < last, other=0.0)
-        at = (run * num_columns + column[:, None]) * width + k[None]
-        total += value[:, None] * tl.load(h + at, mask=(e < last)[:, None] & (k < width)[None], other=0.0)
-    tl.store(out + (run * num_rows + row) * width + k, tl.sum(total, 0), mask=k < width)
+    first = tl.load(starts + row, mask=row < num_rows, other=0)
+    last = tl.load(starts + row + 1, mask=row < num_rows, other=0)
+    mine = h + run * num_columns * width
+    total = tl.zeros([ROWS, ENTRIES, WIDTH], tl.float32)
+    for start in range(0, tl.max(last - first, 0), ENTRIES):
+        e = first[:, None] + start + tl.arange(0, ENTRIES)[None]
+        inside = e < last[:, None]
+        column = tl.load(columns + e, mask=inside, other=0)
+        value = tl.load(values + e, mask=inside, other=0.0)
+        at = (column.to(tl.int64) * width)[:, :, None] + k[None, None]
+        total += value[:, :, None] * tl.load(mine + at, mask=inside[:, :, None] & (k < width)[None, None], other=0.0)
+    at = (run * num_rows + row[:, None]) * width + k[None]
+    tl.store(out + at, tl.sum(total, 1), mask=(row < num_rows)[:, None] & (k < width)[None])
 
 
 def _times(matrix: Tensor, h: Tensor) -> Tensor:
@@ -155,9 +179,9 @@ def _times(matrix: Tensor, h: Tensor) -> Tensor:
     num_rows = matrix.shape[0]
     out = h.new_empty(runs, num_rows, width)
     parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
-    _propagate[(num_rows, runs)](
+    _propagate[(triton.cdiv(num_rows, ROWS), runs)](
         *parts, h, out, num_columns, num_rows, width,
-        ENTRIES=16, WIDTH=int(triton.next_power_of_2(width)), num_warps=1,
+        ROWS=ROWS, ENTRIES=16, WIDTH=int(triton.next_power_of_2(width)), num_warps=ROWS,
     )  # fmt: skip
     return out
 
