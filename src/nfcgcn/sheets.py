@@ -102,7 +102,9 @@ def _accuracy(cell: Cell, *, count: bool) -> tuple[str, str, str, str]:
 def _tests(comparison: Comparison) -> Sheet:
     datasets = comparison.experiment.datasets
     rows: dict[str, dict[str, tuple[str, str]]] = {}
-    for contrast in contrasts(comparison):
+    found = contrasts(comparison)
+    tested = {contrast.label for contrast in found if contrast.estimate}
+    for contrast in (contrast for contrast in found if contrast.label in tested):
         test = contrast.estimate
         digits = 1 if comparison.experiment.show == "convergence" else 2
         text = ("n/a", "") if test is None else (with_interval(test, digits), _probability(test.p))
