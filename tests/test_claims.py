@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from nfcgcn.claims import Part, claims, judge, signed
+from nfcgcn.claims import claims, judge
 from nfcgcn.comparison import compare
 from nfcgcn.experiment import Entry, load_experiment
+from nfcgcn.rules import Part, signed
 from synthetic_results import make_records, ours
 
 Value = Callable[[Entry], Any]

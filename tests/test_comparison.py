@@ -12,10 +12,8 @@ from nfcgcn.comparison import (
     compare,
     contrasts,
     decimals,
-    estimate,
     growth,
     missing,
-    paired,
     place_name,
     rise,
     select,
@@ -23,6 +21,7 @@ from nfcgcn.comparison import (
     steadiness,
 )
 from nfcgcn.errors import ConfigError
+from nfcgcn.evaluation import estimate, paired
 from nfcgcn.experiment import read_experiment
 from synthetic_results import WHERE, make_records, ours
 

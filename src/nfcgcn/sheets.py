@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.claims import seconds, signed, with_interval
 from nfcgcn.comparison import Cell, Comparison, contrasts, decimals, title, value_name
 from nfcgcn.evaluation import summarise
 from nfcgcn.ledger import DEGREES
+from nfcgcn.rules import seconds, signed, with_interval
 
 EPOCHS_SHOWN = (10, 25, 50, 100, 200)
 
