@@ -176,9 +176,7 @@ def test_records_stand_where_their_setup_stands():
 
 def test_what_is_missing_is_named():
     experiment = read_experiment("toy", LINES)
-    records = [
-        r for r in make_records(experiment, lambda e: 80 if e.x != 4 else None) if r["seed"] < 3 or r["seed"] > 3
-    ]
+    records = make_records(experiment, lambda e: 80 if e.x != 4 else None)
     few = [r for r in make_records(experiment, lambda e: 80) if r["config"]["bandwidth"] != 2 or r["seed"] == 0]
     assert missing(compare(experiment, records)) == ["NFC on Cora, n = 4: no runs"]
     assert missing(compare(experiment, few)) == ["NFC on Cora, n = 2: 1 run"]

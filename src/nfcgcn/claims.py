@@ -1,7 +1,7 @@
 """The paper's sentences, each judged by a rule on stored results.
 
 A rule looks at parts (datasets, or a dataset and a model) and says of each whether the sentence is true there. It holds
-if all parts do, in part if some do. A part without two runs of everything that it compares leaves it undecided.
+if all parts do, in part if some do. A part with too few seeds of what it compares leaves it undecided.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Claim:
     name: str
     sentence: str
     rule: str
-    """What was asked of each part."""
+    """What was asked of each part, in words."""
     experiment: str
     """Where the evidence stands."""
     verdict: Verdict

@@ -23,6 +23,8 @@ from nfcgcn.evaluation import Estimate, paired
 Found = Mapping[str, Comparison]
 """Experiments that have been run, by name."""
 
+LEAST = 5
+"""Seeds below which nothing is said: with fewer, intervals are so wide that a claim would fail for want of runs."""
 STEADY = 3.5
 """Points by which the paper's accuracy changes at most between one and five GCN layers."""
 NEAR = 1.0
@@ -57,7 +59,7 @@ def outperforms(found: Found) -> Iterable[Part]:
     for dataset in comparison.experiment.datasets:
         lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
         tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None}
+        known = {rival: test for rival, test in tests.items() if test is not None and test.num >= LEAST}
         if not tests or len(known) < len(tests):
             yield _too_few(dataset)
             continue
@@ -77,7 +79,7 @@ def converges(found: Found) -> Iterable[Part]:
         for rival in rivals(comparison, dataset):
             theirs = _cell(comparison, rival, dataset)
             test = paired(mine.epochs, theirs.epochs) if mine and theirs else None
-            if mine is None or theirs is None or test is None:
+            if mine is None or theirs is None or test is None or test.num < LEAST:
                 yield _too_few(f"{title(dataset)}, {rival}")
                 continue
             ours, other = _mean(mine.epochs), _mean(theirs.epochs)
@@ -94,7 +96,7 @@ def steadier(found: Found) -> Iterable[Part]:
         mine = _line(comparison, _first(leads(comparison, dataset)), dataset)
         theirs = _line(comparison, _row_of(comparison, "gcn", dataset), dataset)
         test = steadiness(mine, theirs)
-        if test is None:
+        if test is None or test.num < LEAST:
             yield _too_few(dataset)
             continue
         ours, other = (spread([_mean(c.scores) for c in line]) for line in (mine, theirs))
@@ -109,7 +111,7 @@ def steady(found: Found) -> Iterable[Part]:
     comparison = found["depth"]
     for dataset in comparison.experiment.datasets:
         line = _line(comparison, _first(leads(comparison, dataset)), dataset)
-        if not line or any(len(cell.records) < 2 for cell in line):
+        if not line or any(len(cell.records) < LEAST for cell in line):
             yield _too_few(dataset)
             continue
         printed = [cell.entry.paper for cell in line if cell.entry.paper is not None]
@@ -125,7 +127,7 @@ def rises(found: Found) -> Iterable[Part]:
         line = _line(comparison, _first(leads(comparison, dataset)), dataset)
         printed = [cell for cell in line if cell.entry.paper is not None]
         slope = rise(printed)
-        if slope is None:
+        if slope is None or slope.num < LEAST:
             yield _too_few(dataset)
             continue
         said = f"{title(dataset)}: {with_interval(slope)} a slot"
@@ -147,7 +149,8 @@ def competitive(found: Found) -> Iterable[Part]:
         whole = _cell(full, _first(leads(full, dataset)), dataset) if full else None
         layers = paired(mine.scores, whole.scores) if mine and whole else None
         printed = max((c.entry.paper for c in others if c.entry.paper is not None), default=None)
-        if mine is None or layers is None or printed is None or any(len(c.records) < 2 for c in others):
+        few = layers is None or layers.num < LEAST or any(len(c.records) < LEAST for c in others)
+        if mine is None or layers is None or printed is None or few:
             yield _too_few(dataset)
             continue
         mean = _mean(mine.scores)
@@ -166,7 +169,7 @@ def aggregates_better(found: Found) -> Iterable[Part]:
     for dataset in comparison.experiment.datasets:
         lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
         tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None}
+        known = {rival: test for rival, test in tests.items() if test is not None and test.num >= LEAST}
         if not tests or len(known) < len(tests):
             yield _too_few(dataset)
             continue
@@ -189,7 +192,7 @@ def needs_labels(found: Found) -> Iterable[Part]:
             continue
         grown = growth(mine, theirs)
         few, many = (paired(mine[end].scores, theirs[end].scores) for end in (0, -1))
-        if grown is None or few is None or many is None:
+        if grown is None or few is None or many is None or grown.num < LEAST:
             yield _too_few(dataset)
             continue
         first, last = (place_name(comparison, cell.entry.x) for cell in (mine[0], mine[-1]))
@@ -208,7 +211,7 @@ def slower(found: Found) -> Iterable[Part]:
         ours = [cell for cell in comparison.find(dataset=dataset, model="nfc-gcn") if cell.records]
         lead = next((cell for cell in ours if not is_plain(cell)), None)
         if lead is None or gcn is None or not gcn.records or not seconds(gcn):
-            yield _too_few(dataset)
+            yield Part(None, f"{title(dataset)}: not measured")
             continue
         times = "; ".join(f"{cell.entry.row} {seconds(cell) / seconds(gcn):.1f}" for cell in ours)
         yield Part(
@@ -228,7 +231,7 @@ def seconds(cell: Cell) -> float:
 
 
 def _too_few(what: str) -> Part:
-    return Part(None, f"{title(what)}: too few runs")
+    return Part(None, f"{title(what)}: too few runs, {LEAST} shared seeds are needed")
 
 
 def _first(rows: Sequence[str]) -> str:
