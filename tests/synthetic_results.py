@@ -49,7 +49,7 @@ def make_record(
 
 
 def make_records(
-    experiment: Experiment, value: Callable[[Entry], Any], *, seeds: int = 4, noise: bool = True, **more: Any
+    experiment: Experiment, value: Callable[[Entry], Any], *, seeds: int = 6, noise: bool = True, **more: Any
 ) -> list[dict[str, Any]]:
     """Run an experiment in mind: `value` says what an entry comes to, None that it was not run."""
     found = []

@@ -1,49 +1,19 @@
 """The paper's sentences, each judged by a rule on stored results.
 
 A rule looks at parts (datasets, or a dataset and a model) and says of each whether the sentence is true there. It holds
-if all parts do, in part if some do. A part without two runs of everything that it compares leaves it undecided.
+if all parts do, in part if some do. A part with too few seeds of what it compares leaves it undecided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nfcgcn.comparison import (
-    Cell,
-    Comparison,
-    Estimate,
-    growth,
-    is_ours,
-    leads,
-    paired,
-    place_name,
-    rise,
-    rivals,
-    spread,
-    steadiness,
-    title,
-)
+from nfcgcn import rules
+from nfcgcn.rules import Found, Part
 
 Verdict = Literal["holds", "holds in part", "does not hold", "not enough results"]
-Found = Mapping[str, Comparison]
-
-STEADY = 3.5
-"""Points by which the paper's accuracy changes at most between one and five GCN layers."""
-NEAR = 1.0
-"""Points: about the standard error of an accuracy on 1,000 test nodes."""
-MUCH = 2.0
-"""Times GCN's epoch that count as much more."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the places where a sentence is looked at."""
-
-    holds: bool | None
-    """None where there are too few results."""
-    evidence: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +23,7 @@ class Claim:
     name: str
     sentence: str
     rule: str
-    """What was asked of each part."""
+    """What was asked of each part, in words."""
     experiment: str
     """Where the evidence stands."""
     verdict: Verdict
@@ -78,236 +48,20 @@ def claims(found: Found) -> list[Claim]:
     return judged
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """Write a difference with its sign."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if not text.strip("+-0.") else text.replace("-", "\u2212")
-
-
-def with_interval(found: Estimate, digits: int = 2) -> str:
-    """Write a difference with its 95 % interval."""
-    return f"{signed(found.mean, digits)} ({signed(found.low, digits)} to {signed(found.high, digits)})"
-
-
-def outperforms(found: Found) -> Iterable[Part]:
-    """On each dataset: is 1D significantly above every baseline?"""
-    comparison = found["accuracy"]
-    for dataset in comparison.experiment.datasets:
-        lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
-        tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None}
-        if not tests or len(known) < len(tests):
-            yield _too_few(dataset)
-            continue
-        nearest = min(known, key=lambda rival: known[rival].mean)
-        above = sum(test.is_above for test in known.values())
-        below = [rival for rival, test in known.items() if test.is_below]
-        said = f"{title(dataset)}: above {above} of {len(known)}"
-        said += f", below {', '.join(below)}" if below else ""
-        yield Part(above == len(known), f"{said}; least against {nearest}, {with_interval(known[nearest])}")
-
-
-def converges(found: Found) -> Iterable[Part]:
-    """On each dataset, against each other model: are its epochs significantly fewer?"""
-    comparison = found["convergence"]
-    for dataset in comparison.experiment.datasets:
-        mine = _cell(comparison, _first(leads(comparison, dataset)), dataset)
-        for rival in rivals(comparison, dataset):
-            theirs = _cell(comparison, rival, dataset)
-            test = paired(mine.epochs, theirs.epochs) if mine and theirs else None
-            if mine is None or theirs is None or test is None:
-                yield _too_few(f"{title(dataset)}, {rival}")
-                continue
-            ours, other = _mean(mine.epochs), _mean(theirs.epochs)
-            yield Part(
-                test.is_below,
-                f"{title(dataset)} {ours:.1f} epochs, {rival} {other:.1f}: {with_interval(test, 1)}",
-            )
-
-
-def steadier(found: Found) -> Iterable[Part]:
-    """On each dataset: is the spread over the depths, a seed at a time, significantly smaller than GCN's?"""
-    comparison = found["depth-planetoid"]
-    for dataset in comparison.experiment.datasets:
-        mine = _line(comparison, _first(leads(comparison, dataset)), dataset)
-        theirs = _line(comparison, _row_of(comparison, "gcn", dataset), dataset)
-        test = steadiness(mine, theirs)
-        if test is None:
-            yield _too_few(dataset)
-            continue
-        ours, other = (spread([_mean(c.scores) for c in line]) for line in (mine, theirs))
-        yield Part(
-            test.is_below,
-            f"{title(dataset)}: means {ours:.2f} points apart, GCN's {other:.2f}; within a seed {with_interval(test)}",
-        )
-
-
-def steady(found: Found) -> Iterable[Part]:
-    """On each dataset: are the means over the depths less than 3.50 points apart?"""
-    comparison = found["depth"]
-    for dataset in comparison.experiment.datasets:
-        line = _line(comparison, _first(leads(comparison, dataset)), dataset)
-        if not line or any(len(cell.records) < 2 for cell in line):
-            yield _too_few(dataset)
-            continue
-        printed = [cell.entry.paper for cell in line if cell.entry.paper is not None]
-        ours = spread([_mean(cell.scores) for cell in line])
-        told = f" (paper {spread(printed):.2f})" if printed else ""
-        yield Part(ours < STEADY, f"{title(dataset)} {ours:.2f}{told}")
-
-
-def rises(found: Found) -> Iterable[Part]:
-    """On each dataset: is the slope over the paper's bandwidths significantly positive?"""
-    comparison = found["bandwidth"]
-    for dataset in comparison.experiment.datasets:
-        line = _line(comparison, _first(leads(comparison, dataset)), dataset)
-        printed = [cell for cell in line if cell.entry.paper is not None]
-        slope = rise(printed)
-        if slope is None:
-            yield _too_few(dataset)
-            continue
-        said = f"{title(dataset)}: {with_interval(slope)} a slot"
-        last = line[-1]
-        further = paired(last.scores, printed[-1].scores)
-        if last is not printed[-1] and further is not None:
-            on = "further up" if further.is_above else "down" if further.is_below else "no further"
-            step = f"{place_name(comparison, printed[-1].entry.x)} to {last.entry.x}"
-            said += f", and {on} from {step}, {with_interval(further)}"
-        yield Part(slope.is_above, said)
-
-
-def competitive(found: Found) -> Iterable[Part]:
-    """On each dataset: is it at most one point below the best other method, as printed and as run here?"""
-    comparison, full = found["no-gcn"], found.get("accuracy")
-    for dataset in comparison.experiment.datasets:
-        mine = _cell(comparison, _first(leads(comparison, dataset)), dataset)
-        others = [c for c in full.find(dataset=dataset) if not is_ours(c)] if full else []
-        whole = _cell(full, _first(leads(full, dataset)), dataset) if full else None
-        layers = paired(mine.scores, whole.scores) if mine and whole else None
-        printed = max((c.entry.paper for c in others if c.entry.paper is not None), default=None)
-        if mine is None or layers is None or printed is None or any(len(c.records) < 2 for c in others):
-            yield _too_few(dataset)
-            continue
-        mean = _mean(mine.scores)
-        best = max(others, key=lambda c: _mean(c.scores))
-        here = _mean(best.scores)
-        yield Part(
-            mean >= max(printed, here) - NEAR,
-            f"{title(dataset)} {mean:.2f}: {signed(mean - printed)} to the paper's best other method, "
-            f"{signed(mean - here)} to ours ({best.entry.row}), {with_interval(layers)} to NFC-GCN with GCN layers",
-        )
-
-
-def aggregates_better(found: Found) -> Iterable[Part]:
-    """On each dataset: is it significantly above the other ways to use five neighbours?"""
-    comparison = found["no-gcn"]
-    for dataset in comparison.experiment.datasets:
-        lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
-        tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None}
-        if not tests or len(known) < len(tests):
-            yield _too_few(dataset)
-            continue
-        said = ", ".join(f"{with_interval(test)} to {rival}" for rival, test in known.items())
-        mine = _cell(comparison, lead, dataset)
-        printed = [c.entry.paper for c in comparison.find(dataset=dataset) if not is_ours(c) and c.entry.paper]
-        if mine and mine.entry.paper is not None and printed:
-            said += f"; paper {signed(mine.entry.paper - max(printed), 1)} to the better"
-        yield Part(all(test.is_above for test in known.values()), f"{title(dataset)}: {said}")
-
-
-def needs_labels(found: Found) -> Iterable[Part]:
-    """On each dataset: does its lead over GCN grow significantly from the fewest labels to the most?"""
-    comparison = found["label-rate"]
-    for dataset in comparison.experiment.datasets:
-        mine = _line(comparison, _first(leads(comparison, dataset)), dataset)
-        theirs = _line(comparison, _row_of(comparison, "gcn", dataset), dataset)
-        if len(mine) < 2 or len(mine) != len(theirs):
-            yield _too_few(dataset)
-            continue
-        grown = growth(mine, theirs)
-        few, many = (paired(mine[end].scores, theirs[end].scores) for end in (0, -1))
-        if grown is None or few is None or many is None:
-            yield _too_few(dataset)
-            continue
-        first, last = (place_name(comparison, cell.entry.x) for cell in (mine[0], mine[-1]))
-        yield Part(
-            grown.is_above,
-            f"{title(dataset)}: {with_interval(few)} to GCN at {first}, {with_interval(many)} at {last}; "
-            f"grows by {with_interval(grown)}",
-        )
-
-
-def slower(found: Found) -> Iterable[Part]:
-    """On each dataset: does an epoch take at least twice GCN's time?"""
-    comparison = found["cost"]
-    for dataset in comparison.experiment.datasets:
-        gcn = _cell(comparison, _row_of(comparison, "gcn", dataset), dataset)
-        ours = [cell for cell in comparison.find(dataset=dataset, model="nfc-gcn") if cell.records]
-        lead = next((cell for cell in ours if not is_plain(cell)), None)
-        if lead is None or gcn is None or not gcn.records or not seconds(gcn):
-            yield _too_few(dataset)
-            continue
-        times = "; ".join(f"{cell.entry.row} {seconds(cell) / seconds(gcn):.1f}" for cell in ours)
-        yield Part(
-            seconds(lead) >= MUCH * seconds(gcn),
-            f"{title(dataset)}, times GCN's {1000 * seconds(gcn):.2f} ms: {times}",
-        )
-
-
-def is_plain(cell: Cell) -> bool:
-    """Tell runs of the plain formulas from those of the fast kernels."""
-    return cell.entry.setup.values.get("backend") == "reference"
-
-
-def seconds(cell: Cell) -> float:
-    """Return the seconds that an epoch takes."""
-    return _mean({record["seed"]: record["seconds_per_epoch"] for record in cell.records})
-
-
-def _too_few(what: str) -> Part:
-    return Part(None, f"{title(what)}: too few runs")
-
-
-def _first(rows: Sequence[str]) -> str:
-    return rows[0] if rows else ""
-
-
-def _row_of(comparison: Comparison, model: str, dataset: str) -> str:
-    return _first([cell.entry.row for cell in comparison.find(dataset=dataset, model=model)])
-
-
-def _cell(comparison: Comparison, row: str, dataset: str) -> Cell | None:
-    return next(iter(comparison.find(row=row, dataset=dataset)), None)
-
-
-def _line(comparison: Comparison, row: str, dataset: str) -> list[Cell]:
-    return comparison.find(row=row, dataset=dataset)
-
-
-def _paired(comparison: Comparison, row: str, rival: str, dataset: str) -> Estimate | None:
-    ours, theirs = _cell(comparison, row, dataset), _cell(comparison, rival, dataset)
-    return paired(ours.scores, theirs.scores) if ours and theirs else None
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return sum(values.values()) / len(values)
-
-
 _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...] = (
     (
         "Outperforms all baselines",
         "NFC-GCN outperforms existing GCN methods across all three datasets",
         "On a dataset it holds where NFC-GCN 1D is significantly above every baseline (paired test, 95 %).",
         "accuracy",
-        outperforms,
+        rules.outperforms,
     ),
     (
         "Converges in fewer epochs",
         "the NFC-GCN model took much fewer epochs to converge compared to GCN and GAT",
         "Holds against a model where the epochs to 99 % of the final validation accuracy are significantly fewer.",
         "convergence",
-        converges,
+        rules.converges,
     ),
     (
         "Steadier with depth than GCN",
@@ -315,7 +69,7 @@ _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...
         "On a dataset it holds where a seed's highest less its lowest accuracy over K = 1 to 5 is significantly "
         "smaller than GCN's.",
         "depth-planetoid",
-        steadier,
+        rules.steadier,
     ),
     (
         "Changes little with depth",
@@ -323,14 +77,14 @@ _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...
         "On a dataset it holds where the mean accuracies of K = 1 to 5 are less than 3.50 points apart. The paper "
         "prints 3.21 for PubMed, but its own column has 3.72.",
         "depth",
-        steady,
+        rules.steady,
     ),
     (
         "Accuracy rises with n",
         "consistent improvement in accuracy with increasing n",
         "On a dataset it holds where the slope over n = 2 to 6, a seed at a time, is significantly positive.",
         "bandwidth",
-        rises,
+        rules.rises,
     ),
     (
         "Competitive without GCN layers",
@@ -338,7 +92,7 @@ _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...
         "On a dataset it holds where the mean is at most 1 point below the best other method, both as the paper prints "
         "it and as run here.",
         "no-gcn",
-        competitive,
+        rules.competitive,
     ),
     (
         "Uses neighbours' features best",
@@ -346,21 +100,21 @@ _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...
         "On a dataset it holds where NFC without GCN layers is significantly above both other ways to use five "
         "neighbours.",
         "no-gcn",
-        aggregates_better,
+        rules.aggregates_better,
     ),
     (
         "Needs many labels",
         "NFC-GCN needs more training samples to learn the parameters",
         "On a dataset it holds where the difference to GCN grows significantly from the fewest labels to the most.",
         "label-rate",
-        needs_labels,
+        rules.needs_labels,
     ),
     (
         "Slower to train",
         "our training time is much more than other methods",
-        f"On a dataset it holds where an epoch of NFC-GCN 1D takes at least {MUCH:g} times as long as GCN's. Plain "
-        "PyTorch is what it costs without our kernels.",
+        f"On a dataset it holds where an epoch of NFC-GCN 1D takes at least {rules.MUCH:g} times as long as GCN's. "
+        "Plain PyTorch is what it costs without our kernels.",
         "cost",
-        slower,
+        rules.slower,
     ),
 )

@@ -12,10 +12,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtr
 
 from nfcgcn.errors import ConfigError
-from nfcgcn.evaluation import Summary, summarise
+from nfcgcn.evaluation import Estimate, Summary, estimate, paired, summarise
 from nfcgcn.experiment import Entry, Experiment, entries
 from nfcgcn.ledger import Record
 
@@ -144,45 +143,6 @@ def compare(experiment: Experiment, records: Iterable[Record]) -> Comparison:
 def decimals(printed: Sequence[float]) -> int:
     """Return how many decimals figures were printed with, the longest deciding."""
     return max((max(0, -int(Decimal(str(figure)).as_tuple().exponent)) for figure in printed), default=0)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The mean of a figure over seeds, its 95 % interval and the two-sided p of its being 0 (Student's t)."""
-
-    num: int
-    mean: float
-    low: float
-    high: float
-    p: float
-
-    @property
-    def is_above(self) -> bool:
-        """Whether the whole interval is above 0."""
-        return self.low > 0
-
-    @property
-    def is_below(self) -> bool:
-        """Whether the whole interval is below 0."""
-        return self.high < 0
-
-
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean of `values`, one a seed; None of fewer than two."""
-    if len(values) < 2:
-        return None
-    # Accuracies are counts of 1,000 nodes: what differs by less than this is a sum's rounding.
-    summary = summarise([round(value, 9) for value in values])
-    assert summary["std"] is not None  # noqa: S101  (for the type checker)
-    assert summary["ci95"] is not None  # noqa: S101
-    mean, error = summary["mean"], summary["std"] / len(values) ** 0.5
-    p = 2 * float(stdtr(len(values) - 1, -abs(mean) / error)) if error else float(mean == 0)
-    return Estimate(len(values), mean, *summary["ci95"], p)
-
-
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Estimate the mean difference of two models over the seeds they share."""
-    return estimate([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def across(figure: Callable[..., float], *lines: Sequence[Mapping[int, float]]) -> Estimate | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
 import torch
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, Split
@@ -59,6 +59,43 @@ def summarise(values: Sequence[float]) -> Summary:
     std = float(np.std(runs, ddof=1))
     reach = float(stdtrit(len(runs) - 1, 0.975)) * std / len(runs) ** 0.5
     return {"mean": mean, "std": std, "ci95": (mean - reach, mean + reach), "runs": runs}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of a figure over seeds, its 95 % interval and the two-sided p of its being 0 (Student's t)."""
+
+    num: int
+    mean: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.low > 0
+
+    @property
+    def is_below(self) -> bool:
+        """Whether the whole interval is below 0."""
+        return self.high < 0
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Estimate the mean of `values`, one a seed; None of fewer than two."""
+    # Accuracies are counts of 1,000 nodes: what differs by less than this is a sum's rounding.
+    summary = summarise([round(value, 9) for value in values]) if values else None
+    if summary is None or summary["std"] is None or summary["ci95"] is None:
+        return None
+    mean, error = summary["mean"], summary["std"] / len(values) ** 0.5
+    p = 2 * float(stdtr(len(values) - 1, -abs(mean) / error)) if error else float(mean == 0)
+    return Estimate(len(values), mean, *summary["ci95"], p)
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Estimate the mean difference of two models over the seeds they share."""
+    return estimate([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.claims import seconds
 from nfcgcn.comparison import Comparison, place_name, title, value_name
 from nfcgcn.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, short, svg
 from nfcgcn.evaluation import summarise
 from nfcgcn.experiment import Axis
+from nfcgcn.rules import seconds
 from nfcgcn.sheets import gcn_seconds, histories
 
 if TYPE_CHECKING:

@@ -184,9 +184,8 @@ def _summary(counts: Mapping[str, int]) -> str:
     if not total:
         return "No figure that the paper prints has two runs beside it yet."
     return (
-        f"{counted(total, 'of our figures stands', 'of our figures stand')} beside one that the paper prints: "
-        f"{counts['within']} agree within the seeds' 95 % interval, {counts['above']} are above it and "
-        f"{counts['below']} below."
+        f"Figures of ours that stand beside one that the paper prints: {total}. Of these {counts['within']} agree "
+        f"within the seeds' 95 % interval, {counts['above']} of ours are above and {counts['below']} below."
     )
 
 

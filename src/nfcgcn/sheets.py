@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.claims import seconds, signed, with_interval
 from nfcgcn.comparison import Cell, Comparison, contrasts, decimals, title, value_name
 from nfcgcn.evaluation import summarise
 from nfcgcn.ledger import DEGREES
+from nfcgcn.rules import seconds, signed, with_interval
 
 EPOCHS_SHOWN = (10, 25, 50, 100, 200)
 
@@ -102,7 +102,9 @@ def _accuracy(cell: Cell, *, count: bool) -> tuple[str, str, str, str]:
 def _tests(comparison: Comparison) -> Sheet:
     datasets = comparison.experiment.datasets
     rows: dict[str, dict[str, tuple[str, str]]] = {}
-    for contrast in contrasts(comparison):
+    found = contrasts(comparison)
+    tested = {contrast.label for contrast in found if contrast.estimate}
+    for contrast in (contrast for contrast in found if contrast.label in tested):
         test = contrast.estimate
         digits = 1 if comparison.experiment.show == "convergence" else 2
         text = ("n/a", "") if test is None else (with_interval(test, digits), _probability(test.p))
