@@ -165,6 +165,21 @@ def test_places_are_never_mixed():
         select([*here, *gpu], device="tpu")
 
 
+def test_costs_come_from_one_place_of_their_own():
+    experiment = read_experiment("toy", TABLE)
+    cost = read_experiment("cost", TABLE.replace("datasets =", 'kind = "cost"\nshow = "cost"\ndatasets =', 1))
+    far = {**WHERE, "device": "cuda"}
+    scores = make_records(experiment, lambda entry: 80, where=far)
+    few = make_records(cost, lambda entry: 1.0 if entry.row == "GCN" else None, where=far)
+    costs = make_records(cost, lambda entry: 2.0)
+    chosen = select([*scores, *few, *costs])
+    assert (chosen.where, chosen.left_out) == (far, len(few))
+    assert [cell.pace for cell in compare(experiment, chosen.records).cells] == [2.0] * 4
+    assert select([*scores, *few, *costs], device="cuda").records == (*scores, *few)
+    # Where both have as many, scores and costs stay together.
+    assert select([*scores, *costs, *make_records(cost, lambda entry: 3.0, where=far)]).records[-1]["where"] == far
+
+
 def test_records_stand_where_their_setup_stands():
     experiment = read_experiment("toy", TABLE)
     records = make_records(experiment, lambda entry: 80, seeds=3)

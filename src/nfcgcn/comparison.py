@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
@@ -23,23 +23,34 @@ Verdict = Literal["within", "above", "below"]
 
 @dataclass(frozen=True)
 class Results:
-    """The records of one device and one pair of versions; only they are set beside each other."""
+    """What is set beside each other: the scores of one device and one pair of versions, and the costs of one."""
 
     where: Mapping[str, str]
+    """Of the scores."""
     records: tuple[Record, ...]
     left_out: int
     """Records made elsewhere."""
 
 
 def select(records: Sequence[Record], *, device: str | None = None) -> Results:
-    """Take the records of the place that has most of them, of those on `device` where one is named."""
-    places = Counter(_place(record) for record in records if device in (None, record["where"]["device"]))
-    if not places:
+    """Take the scores of the place that has most of them, and the costs of the one that has most of those.
+
+    Only places on `device` count where one is named.
+    """
+    allowed = [record for record in records if device in (None, record["where"]["device"])]
+    if not allowed:
         known = ", ".join(sorted({str(record["where"]["device"]) for record in records})) or "none"
         raise ConfigError(f"there are no results of device '{device}'; results are of: {known}")
-    chosen = max(sorted(places), key=places.__getitem__)
-    kept = tuple(record for record in records if _place(record) == chosen)
+    costs = [record for record in allowed if record["kind"] == "cost"]
+    chosen = _fullest([record for record in allowed if record["kind"] != "cost"] or allowed)
+    of_costs = _fullest(costs, rather=chosen) if costs else chosen
+    kept = tuple(r for r in records if _place(r) == (of_costs if r["kind"] == "cost" else chosen))
     return Results(json.loads(chosen), kept, len(records) - len(kept))
+
+
+def _fullest(records: Sequence[Record], *, rather: str = "") -> str:
+    places = Counter(map(_place, records))
+    return max(sorted(places), key=lambda place: (places[place], place == rather))
 
 
 def _place(record: Record) -> str:
@@ -54,6 +65,8 @@ class Cell:
     records: tuple[Record, ...]
     digits: int
     """Decimals that the paper prints."""
+    pace: float | None = None
+    """Seconds of an epoch, where the cost of the same setup was measured."""
 
     @property
     def scores(self) -> dict[int, float]:
@@ -136,7 +149,9 @@ def compare(experiment: Experiment, records: Iterable[Record]) -> Comparison:
     for entry in found:
         # 88.30 in a column of two decimals is read as 88.3: the column says how it was rounded.
         digits = decimals(printed.get((entry.row, entry.dataset), ()))
-        cells.append(Cell(entry, tuple(by_setup.get(entry.setup.id, {}).values()), digits))
+        cost = next(iter(by_setup.get(replace(entry.setup, kind="cost").id, {}).values()), None)
+        pace = None if cost is None else float(cost["seconds_per_epoch"])
+        cells.append(Cell(entry, tuple(by_setup.get(entry.setup.id, {}).values()), digits, pace))
     return Comparison(experiment, tuple(cells))
 
 

@@ -131,7 +131,7 @@ def _convergence(comparison: Comparison) -> Sheet:
         rows.append((row.label, *(text for cell in cells for text in _reached(cell, count=count))))
     columns = (">epochs", ">seconds")
     return Sheet(
-        f"Until 99 % of the validation accuracy of epoch 200, {said}",
+        f"Until 99 % of the validation accuracy of epoch 200, {said}; seconds by those of an epoch in the cost table",
         ("model",),
         tuple((title(dataset), columns) for dataset in datasets),
         tuple(rows),
@@ -141,8 +141,9 @@ def _convergence(comparison: Comparison) -> Sheet:
 def _reached(cell: Cell | None, *, count: bool) -> tuple[str, str]:
     if cell is None:
         return "", ""
-    times = [r["seconds"] * r["reach99"] / r["epochs_run"] for r in cell.records if r["epochs_run"]]
-    return mean_and_deviation(cell.epochs.values(), 1, count=count), f"{np.mean(times):.2f}" if times else "n/a"
+    epochs = list(cell.epochs.values())
+    seconds = f"{np.mean(epochs) * cell.pace:.2f}" if epochs and cell.pace is not None else "n/a"
+    return mean_and_deviation(epochs, 1, count=count), seconds
 
 
 def _curves(comparison: Comparison) -> Sheet:
@@ -180,8 +181,10 @@ def _costs(comparison: Comparison) -> Sheet:
             texts += ("",) * 4 if cell is None else _cost(cell, gcn_seconds(comparison, dataset))
         rows.append((row.label, *texts))
     columns = (">parameters", ">ms", ">times GCN", ">MiB")
+    machines = sorted({record["hardware"] for cell in comparison.cells for record in cell.records})
     return Sheet(
-        "An epoch of training with its validation: its time, and the most memory that training adds",
+        f"An epoch of training with its validation: its time, and the most memory that training adds; "
+        f"{', '.join(machines)}",
         ("model",),
         tuple((title(dataset), columns) for dataset in datasets),
         tuple(rows),
