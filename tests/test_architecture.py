@@ -33,7 +33,7 @@ ORDER = [
     {"tuning", "comparison"},
     {"drawing", "benchmark", "export"},
     {"figures"},
-    {"gpu_benchmark", "measurement"},
+    {"gpu_benchmark", "measurement", "schedule"},
     {"reproduction"},
     {"report", "rules"},
     {"sheets", "claims"},

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nfcgcn import load, reproduction
+from nfcgcn import load, reproduction, schedule
 from nfcgcn.errors import ConfigError
 from nfcgcn.experiment import EXPERIMENTS, Setup, entries, load_experiment, read_experiment
 from nfcgcn.ledger import FILE, read
@@ -61,11 +61,11 @@ SERIES = f"""
 import sys
 from pathlib import Path
 import torch
-from nfcgcn import load, reproduction
+from nfcgcn import load, reproduction, schedule
 from nfcgcn.experiment import read_experiment
 
 if __name__ == "__main__":
-    tasks = reproduction.plan([read_experiment("two", {TEXT!r})], 4, torch.device("cpu"))
+    tasks = schedule.plan([read_experiment("two", {TEXT!r})], 4, torch.device("cpu"))
     print(reproduction.run(tasks, Path(sys.argv[1]), device=torch.device("cpu"), jobs=2))
 """
 
@@ -141,10 +141,10 @@ def test_degrees_with_and_without_the_node(four_nodes):
 
 def test_the_plan_shares_setups_and_goes_seed_by_seed():
     experiment = read_experiment("two", TEXT)
-    tasks = reproduction.plan([experiment, experiment], 2, CPU)
+    tasks = schedule.plan([experiment, experiment], 2, CPU)
     assert [task.seeds for task in tasks] == [(0,)] * 4 + [(1,)] * 4
     assert len({task.setup.id for task in tasks}) == 4
-    on_gpu = reproduction.plan([experiment], 2, torch.device("cuda"))
+    on_gpu = schedule.plan([experiment], 2, torch.device("cuda"))
     assert sorted((task.setup.model, task.seeds) for task in on_gpu) == [
         *[("gcn", (0,)), ("gcn", (0,)), ("gcn", (1,)), ("gcn", (1,))],
         *[("nfc-gcn", (0, 1))] * 2,
@@ -184,10 +184,10 @@ def test_a_killed_series_goes_on_where_it_was(folder):
     assert set(keys(folder).values()) == {1}
 
     experiment = read_experiment("two", TEXT)
-    tasks = reproduction.plan([experiment], 4, CPU)
-    assert reproduction.missing(tasks, read(folder), where(CPU)) == []
+    tasks = schedule.plan([experiment], 4, CPU)
+    assert schedule.missing(tasks, read(folder), where(CPU)) == []
     assert reproduction.run(tasks, folder, device=CPU, jobs=2) == reproduction.Outcome(0, ())
-    assert reproduction.missing(tasks, read(folder), {**where(CPU), "torch": "2.11.0"}) == tasks
+    assert schedule.missing(tasks, read(folder), {**where(CPU), "torch": "2.11.0"}) == tasks
 
     # The figures are those of a run alone, in another process and with all threads.
     graph = load("digits")
@@ -213,7 +213,7 @@ def test_two_series_in_one_folder_share_the_work(folder):
 def test_a_setup_that_fails_is_told_and_the_others_are_run(tmp_path):
     text = TEXT.replace("values = [4, 8]", "values = [8]") + '\n[[rows]]\nlabel = "diverges"\nmodel = "gcn"\n'
     text += "settings = {learning_rate = 1e30}\n"
-    tasks = reproduction.plan([read_experiment("two", text)], 1, CPU)
+    tasks = schedule.plan([read_experiment("two", text)], 1, CPU)
     outcome = reproduction.run(tasks, tmp_path, device=CPU, jobs=1)
     assert outcome.done == 2
     (line,) = outcome.failed
@@ -223,7 +223,7 @@ def test_a_setup_that_fails_is_told_and_the_others_are_run(tmp_path):
 
 def test_costs_are_measured_last_and_alone(tmp_path):
     text = TEXT.replace('about = "On a bundled dataset."', 'about = ""\nkind = "cost"\nshow = "cost"')
-    tasks = reproduction.plan([read_experiment("two", TEXT), read_experiment("cost", text)], 2, CPU)
+    tasks = schedule.plan([read_experiment("two", TEXT), read_experiment("cost", text)], 2, CPU)
     assert [task.alone for task in tasks] == [False] * 8 + [True] * 4
     alone = [task for task in tasks if task.alone and task.setup.model == "gcn"][:1]
     assert alone[0].seeds == (0,)
@@ -235,7 +235,7 @@ def test_costs_are_measured_last_and_alone(tmp_path):
 
 
 def smallest(name):
-    return min(reproduction.plan([load_experiment(name)], 1, CPU), key=lambda task: reproduction.estimate(task, CPU))
+    return min(schedule.plan([load_experiment(name)], 1, CPU), key=lambda task: schedule.estimate(task, CPU))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from nfcgcn import reproduction
+from nfcgcn import reproduction, schedule
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
 from nfcgcn.experiment import EXPERIMENTS, load_experiment
@@ -48,9 +48,9 @@ def reproduce(
         return
     wanted = [e for name in EXPERIMENTS if not (e := load_experiment(name)).optional] if "all" in names else []
     wanted += [load_experiment(name) for name in dict.fromkeys(names) if name != "all"]
-    tasks = reproduction.plan(wanted, seeds, chosen)
+    tasks = schedule.plan(wanted, seeds, chosen)
     if dry_run:
-        _show_plan(reproduction.missing(tasks, read(folder), where(chosen)), chosen, jobs)
+        _show_plan(schedule.missing(tasks, read(folder), where(chosen)), chosen, jobs)
         return
     try:
         with _Shown() as progress:
@@ -71,23 +71,23 @@ def _list(seeds: int, device: torch.device) -> None:
     table = make_table("name", ">runs", "source", "what it shows")
     for name in EXPERIMENTS:
         experiment = load_experiment(name)
-        runs = sum(len(task.seeds) for task in reproduction.plan([experiment], seeds, device))
+        runs = sum(len(task.seeds) for task in schedule.plan([experiment], seeds, device))
         table.add_row(name, str(runs), experiment.source, experiment.title + " (not in all)" * experiment.optional)
     out.print(table)
 
 
-def _show_plan(tasks: list[reproduction.Task], device: torch.device, jobs: int) -> None:
+def _show_plan(tasks: list[schedule.Task], device: torch.device, jobs: int) -> None:
     table = make_table("runs", "model", "dataset", ">minutes of a process")
     counts: Counter[tuple[str, str]] = Counter()
     seconds: Counter[tuple[str, str]] = Counter()
     for task in tasks:
         name = (task.setup.model or "-", task.setup.dataset)
         counts[name] += len(task.seeds)
-        seconds[name] += reproduction.estimate(task, device)  # type: ignore[assignment]
+        seconds[name] += schedule.estimate(task, device)  # type: ignore[assignment]
     for (model, dataset), count in counts.items():
         table.add_row(str(count), model, dataset, f"{seconds[model, dataset] / 60:.1f}")
     out.print(table)
-    alone = sum(reproduction.estimate(task, device) for task in tasks if task.alone)
+    alone = sum(schedule.estimate(task, device) for task in tasks if task.alone)
     minutes = ((sum(seconds.values()) - alone) / jobs + alone) / 60
     out.print(
         f"{sum(counts.values()):,} runs, roughly {minutes:.0f} minutes on {device.type} in {jobs} processes",
