@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -260,6 +261,24 @@ def test_the_smallest_run_of_every_experiment(name, smallest_runs):
         assert len(record["history"]["val_loss"]) == min(200, record["epochs_run"])
     if name == "degrees":
         assert record["degrees"]["without_self"]["highest"] in (168, 99, 171)
+
+
+@pytest.mark.data
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "nfcgcn", "reproduce", "no-gcn", "--out", tmp_path]
+    series = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / FILE).exists():
+        assert series.poll() is None
+        time.sleep(0.05)
+    os.killpg(series.pid, signal.SIGINT)
+    said = series.communicate(timeout=60)[1]
+    assert said == f"interrupted; the runs that had ended are in {tmp_path}, and the same command goes on from there\n"
+    assert series.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        for _ in range(200):
+            os.killpg(series.pid, 0)
+            time.sleep(0.05)
+    assert read(tmp_path) == []
 
 
 @pytest.mark.data

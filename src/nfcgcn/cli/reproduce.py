@@ -56,7 +56,8 @@ def reproduce(
         with _Shown() as progress:
             outcome = reproduction.run(tasks, folder, device=chosen, jobs=jobs, data_dir=data_dir, progress=progress)
     except KeyboardInterrupt:
-        err.print(f"interrupted; the runs that had ended are in {folder}, and the same command goes on from there")
+        kept = f"interrupted; the runs that had ended are in {folder}, and the same command goes on from there"
+        err.print(kept, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     for line in outcome.failed:
         err.print(f"failed: {line}", highlight=False, markup=False, soft_wrap=True)
