@@ -167,7 +167,12 @@ class _Worker:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
-        self.process.start()
+        # Ctrl-C is the first process's affair; what is blocked now stays so in the new one, from its first moment on.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.task: Task | None = None
 
@@ -199,7 +204,6 @@ class _Worker:
 
 def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:
     """Run tasks from the pipe until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the first process's affair
     if threads:
         torch.set_num_threads(threads)
         keep_memory()
