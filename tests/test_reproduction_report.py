@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
-import shutil
-import subprocess
 from functools import cache
 from html.parser import HTMLParser
 
 import pytest
 
+from browser import CHROMIUM, look
 from nfcgcn import reproduction_report
 from nfcgcn.cli.report import print_tables
 from nfcgcn.comparison import compare
@@ -21,7 +18,6 @@ from nfcgcn.sheets import markdown, plain, sheets
 from synthetic_results import WHERE, make_records, ours, write_ledger
 
 HOSTILE = "<script>alert('x')</script> | `b` [l](x)"
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 load = cache(load_experiment)
 
 
@@ -269,62 +265,15 @@ def test_tables_in_the_terminal(tmp_path, capsys):
     assert "Without graph convolutions" not in said
 
 
-PROBE = """<script>
-const errors = [];
-window.onerror = message => errors.push(String(message));
-document.addEventListener("securitypolicyviolation", event => errors.push(event.violatedDirective));
-window.addEventListener("load", async () => {
-  const images = [];
-  for (const image of document.images) {
-    try { await image.decode(); } catch (error) { errors.push(String(error)); }
-    images.push([image.naturalWidth, image.getBoundingClientRect().height]);
-  }
-  const page = document.documentElement;
-  parent.postMessage({errors, images, inner: window.innerWidth, scroll: page.scrollWidth}, "*");
-});
-</script>"""
-
-# Headless Chromium has a least window width of about 500 pixels; a frame has none.
-FRAME = """<!doctype html><pre id="probe"></pre><script>
-window.addEventListener("message", event => {{
-  document.getElementById("probe").textContent = JSON.stringify(event.data);
-}});
-</script><iframe src="page.html" style="width: {width}px; height: 844px; border: 0"></iframe>"""
-
-
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH")
 @pytest.mark.parametrize("width", [400, 1200])
 def test_a_browser_shows_the_page(width, tmp_path):
-    source = render(whole()).replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
-    (tmp_path / "page.html").write_text(source.replace("<head>", "<head>" + PROBE))
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-sync"
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            *(f"--{flag}" for flag in flags.split()),
-            "--disable-component-update",
-            "--enable-logging=stderr",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--window-size=1300,900",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            (tmp_path / "frame.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    found = re.search(r'<pre id="probe">(.+?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stdout[-500:] + done.stderr[-500:]
-    assert "CONSOLE" not in done.stderr
-    probe = json.loads(html.unescape(found.group(1)))
+    probe, log = look(render(whole()), width, tmp_path)
+    assert "CONSOLE" not in log
     assert probe["errors"] == []
     assert len(probe["images"]) == len(EXPERIMENTS) - 1
-    for natural_width, shown_height in probe["images"]:
-        assert natural_width > 0
-        assert shown_height > 60
+    for natural_width, natural_height, _, shown_height in probe["images"]:
+        assert min(natural_width, natural_height, shown_height) > 60
     assert probe["inner"] == width
     assert probe["scroll"] <= width

@@ -57,10 +57,8 @@ def outperforms(found: Found) -> Iterable[Part]:
     """On each dataset: is 1D significantly above every baseline?"""
     comparison = found["accuracy"]
     for dataset in comparison.experiment.datasets:
-        lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
-        tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None and test.num >= LEAST}
-        if not tests or len(known) < len(tests):
+        known = _against_rivals(comparison, dataset)
+        if not known:
             yield _too_few(dataset)
             continue
         nearest = min(known, key=lambda rival: known[rival].mean)
@@ -167,14 +165,12 @@ def aggregates_better(found: Found) -> Iterable[Part]:
     """On each dataset: is it significantly above the other ways to use five neighbours?"""
     comparison = found["no-gcn"]
     for dataset in comparison.experiment.datasets:
-        lead, others = _first(leads(comparison, dataset)), rivals(comparison, dataset)
-        tests = {rival: _paired(comparison, lead, rival, dataset) for rival in others}
-        known = {rival: test for rival, test in tests.items() if test is not None and test.num >= LEAST}
-        if not tests or len(known) < len(tests):
+        known = _against_rivals(comparison, dataset)
+        if not known:
             yield _too_few(dataset)
             continue
         said = ", ".join(f"{with_interval(test)} to {rival}" for rival, test in known.items())
-        mine = _cell(comparison, lead, dataset)
+        mine = _cell(comparison, _first(leads(comparison, dataset)), dataset)
         printed = [c.entry.paper for c in comparison.find(dataset=dataset) if not is_ours(c) and c.entry.paper]
         if mine and mine.entry.paper is not None and printed:
             said += f"; paper {signed(mine.entry.paper - max(printed), 1)} to the better"
@@ -250,9 +246,16 @@ def _line(comparison: Comparison, row: str, dataset: str) -> list[Cell]:
     return comparison.find(row=row, dataset=dataset)
 
 
-def _paired(comparison: Comparison, row: str, rival: str, dataset: str) -> Estimate | None:
-    ours, theirs = _cell(comparison, row, dataset), _cell(comparison, rival, dataset)
-    return paired(ours.scores, theirs.scores) if ours and theirs else None
+def _against_rivals(comparison: Comparison, dataset: str) -> dict[str, Estimate]:
+    """Test the first of our models against every other one; nothing where one of the tests has too few runs."""
+    ours, tests = _cell(comparison, _first(leads(comparison, dataset)), dataset), {}
+    for rival in rivals(comparison, dataset):
+        theirs = _cell(comparison, rival, dataset)
+        test = paired(ours.scores, theirs.scores) if ours and theirs else None
+        if test is None or test.num < LEAST:
+            return {}
+        tests[rival] = test
+    return tests
 
 
 def _mean(values: Mapping[int, float]) -> float:
