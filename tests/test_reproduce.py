@@ -267,9 +267,10 @@ def test_the_smallest_run_of_every_experiment(name, smallest_runs):
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "nfcgcn", "reproduce", "no-gcn", "--out", tmp_path]
     series = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while not (tmp_path / FILE).exists():
+    while len(processes := started_by(series.pid)) < 3:  # two of the series, and multiprocessing's own
         assert series.poll() is None
-        time.sleep(0.05)
+        time.sleep(0.01)
+    assert all(keeps_off(process, signal.SIGINT) for process in processes)
     os.killpg(series.pid, signal.SIGINT)
     said = series.communicate(timeout=60)[1]
     assert said == f"interrupted; the runs that had ended are in {tmp_path}, and the same command goes on from there\n"
@@ -279,6 +280,15 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert read(tmp_path) == []
+
+
+def started_by(process):
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def keeps_off(process, number):
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return (int(status["SigBlk"], 16) | int(status["SigIgn"], 16)) >> (number - 1) & 1
 
 
 def is_there(group):
