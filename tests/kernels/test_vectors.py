@@ -8,17 +8,18 @@ from nfcgcn.kernels import vectors
 
 TYPES = [np.float32, np.float64]
 LENGTHS = [0, 1, 3, 4, 7, 8, 16, 17, 31, 32, 48, 63, 64, 100, 129]
-COUNT = 5
+PITCH, FIRST = 3, 2
+KEPT = [0, 0b1, 0b1011010, 0x80000001, 0xFFFFFFFF]
 
 
 @njit
-def combine(out, source, offsets, values, count, length):
-    vectors.combine(out, 3, source, offsets, values, count, length)
+def combine(out, source, indices, values, kept, length):
+    vectors.combine(out, 3, source, 11, PITCH, indices, values, FIRST, kept, length)
 
 
 @njit
-def scatter(out, offsets, values, count, source, length):
-    vectors.scatter(out, offsets, values, count, source, 2, length)
+def scatter(out, indices, values, kept, source, length):
+    vectors.scatter(out, 11, PITCH, indices, values, FIRST, kept, source, 2, length)
 
 
 @njit
@@ -49,28 +50,36 @@ def close(dtype):
     return {"rtol": 30 * np.finfo(dtype).eps, "atol": 30 * np.finfo(dtype).eps}
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_combine_writes_the_weighted_sum_and_nothing_else(dtype, length):
-    source, values = numbers(500, dtype=dtype), numbers(COUNT, dtype=dtype)
-    offsets = np.array([0, 7, 100, 7, 300])
-    out = np.full(length + 5, np.nan, dtype)
-    combine(out, source, offsets, values, COUNT, length)
-    expected = sum(v * source[o : o + length].astype(np.float64) for o, v in zip(offsets, values, strict=True))
-    np.testing.assert_allclose(out[3:-2], expected, **close(dtype))
-    assert np.isnan(out[:3]).all()
-    assert np.isnan(out[-2:]).all()
+def entries(kept):
+    """The entries that bits stand for, from `FIRST` on."""
+    return [FIRST + bit for bit in range(32) if kept >> bit & 1]
 
 
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("length", LENGTHS)
-def test_scatter_adds_to_each_place_and_nowhere_else(dtype, length):
-    source, values, out = numbers(200, dtype=dtype), numbers(COUNT, dtype=dtype), numbers(900, dtype=dtype)
-    offsets = np.array([0, 400, 150, 400, 700])  # one twice
+def test_combine_adds_the_weighted_sum_and_writes_nothing_else(dtype, length, kept):
+    source, values, out = numbers(500, dtype=dtype), numbers(40, dtype=dtype), numbers(length + 5, dtype=dtype)
+    indices = np.random.default_rng(1).integers(0, 100, 40)
     expected = out.astype(np.float64)
-    for offset, value in zip(offsets, values, strict=True):
-        expected[offset : offset + length] += value * source[2 : 2 + length].astype(np.float64)
-    scatter(out, offsets, values, COUNT, source, length)
+    for entry in entries(kept):
+        place = 11 + PITCH * indices[entry]
+        expected[3:-2] += values[entry] * source[place : place + length].astype(np.float64)
+    combine(out, source, indices, values, kept, length)
+    np.testing.assert_allclose(out, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_scatter_adds_to_each_place_and_nowhere_else(dtype, length, kept):
+    source, values, out = numbers(200, dtype=dtype), numbers(40, dtype=dtype), numbers(900, dtype=dtype)
+    indices = np.random.default_rng(1).integers(0, 20, 40) * 12  # some places twice
+    expected = out.astype(np.float64)
+    for entry in entries(kept):
+        place = 11 + PITCH * indices[entry]
+        expected[place : place + length] += values[entry] * source[2 : 2 + length].astype(np.float64)
+    scatter(out, indices, values, kept, source, length)
     np.testing.assert_allclose(out, expected, **close(dtype))
 
 

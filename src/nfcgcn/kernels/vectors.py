@@ -8,6 +8,7 @@ Each number of a run goes through the same operations in the same order whatever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -21,47 +22,57 @@ BYTES = 64
 
 @primitive
 def combine(
-    _: Any, out: Any, at: Any, source: Any, offsets: Any, values: Any, count: Any, length: Any
+    _: Any, out: Any, at: Any, source: Any, base: Any, pitch: Any, indices: Any, values: Any, first: Any, kept: Any,
+    length: Any,
 ) -> Any:  # fmt: skip
-    """``out[at + l] = sum_e values[e] * source[offsets[e] + l]`` for ``l < length`` and ``e < count``."""
+    """``out[at + l] += sum_e values[e] * source[base + pitch * indices[e] + l]`` for ``l < length``.
+
+    The sum is over the entries ``e`` from `first` on that have a 1 among the bits of `kept`, the lowest bit first.
+    """
 
     def emit(
-        loops: _Emitter, out: Any, at: Any, source: Any, offsets: Any, values: Any, count: Any, length: Any
-    ) -> None:
+        loops: _Emitter, out: Any, at: Any, source: Any, base: Any, pitch: Any, indices: Any, values: Any, first: Any,
+        kept: Any, length: Any,
+    ) -> None:  # fmt: skip
         for lane, vector, width in loops.tiles(length):
-            sums = [loops.variable(vector) for _ in range(width)]
-            with loops.each(count) as entry:
+            places = [loops.shift(loops.add(at, lane), i * vector.count) for i in range(width)]
+            sums = [loops.variable(loops.load(out, place, vector)) for place in places]
+            with loops.each_bit(kept) as bit:
+                entry = loops.add(first, bit)
                 value = loops.spread(loops.read(values, entry), vector)
-                row = loops.add(loops.read(offsets, entry), lane)
+                row = loops.add(base, loops.times(pitch, loops.read(indices, entry)), lane)
                 for i, total in enumerate(sums):
                     term = loops.load(source, loops.shift(row, i * vector.count), vector)
                     loops.set(total, loops.fused(value, term, loops.get(total)))
-            for i, total in enumerate(sums):
-                loops.store(loops.get(total), out, loops.shift(loops.add(at, lane), i * vector.count))
+            for place, total in zip(places, sums, strict=True):
+                loops.store(loops.get(total), out, place)
 
-    return _signature(emit, out, at, source, offsets, values, count, length)
+    return _signature(emit, out, at, source, base, pitch, indices, values, first, kept, length)
 
 
 @primitive
 def scatter(
-    _: Any, out: Any, offsets: Any, values: Any, count: Any, source: Any, at: Any, length: Any
+    _: Any, out: Any, base: Any, pitch: Any, indices: Any, values: Any, first: Any, kept: Any, source: Any, at: Any,
+    length: Any,
 ) -> Any:  # fmt: skip
-    """``out[offsets[e] + l] += values[e] * source[at + l]`` for ``l < length`` and ``e < count``."""
+    """``out[base + pitch * indices[e] + l] += values[e] * source[at + l]`` for ``l < length``, as `combine` has it."""
 
     def emit(
-        loops: _Emitter, out: Any, offsets: Any, values: Any, count: Any, source: Any, at: Any, length: Any
-    ) -> None:
+        loops: _Emitter, out: Any, base: Any, pitch: Any, indices: Any, values: Any, first: Any, kept: Any, source: Any,
+        at: Any, length: Any,
+    ) -> None:  # fmt: skip
         for lane, vector, width in loops.tiles(length):
-            first = loops.add(at, lane)
-            terms = [loops.load(source, loops.shift(first, i * vector.count), vector) for i in range(width)]
-            with loops.each(count) as entry:
+            start = loops.add(at, lane)
+            terms = [loops.load(source, loops.shift(start, i * vector.count), vector) for i in range(width)]
+            with loops.each_bit(kept) as bit:
+                entry = loops.add(first, bit)
                 value = loops.spread(loops.read(values, entry), vector)
-                row = loops.add(loops.read(offsets, entry), lane)
+                row = loops.add(base, loops.times(pitch, loops.read(indices, entry)), lane)
                 for i, term in enumerate(terms):
                     place = loops.shift(row, i * vector.count)
                     loops.store(loops.fused(value, term, loops.load(out, place, vector)), out, place)
 
-    return _signature(emit, out, offsets, values, count, source, at, length)
+    return _signature(emit, out, base, pitch, indices, values, first, kept, source, at, length)
 
 
 @primitive
@@ -109,7 +120,7 @@ def _product(*, add: bool) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         for row, height in loops.strips(rows):
             for lane, vector, _ in loops.tiles(length, wide=False):
-                sums = [loops.variable(vector) for _ in range(height)]
+                sums = [loops.variable(ir.Constant(vector, None)) for _ in range(height)]
                 with loops.each(steps) as step:
                     term = loops.load(b, loops.add(b_at, loops.times(step, b_step), lane), vector)
                     for i, total in enumerate(sums):
@@ -219,10 +230,26 @@ class _Emitter:
         bits = self.builder.bitcast(differs, ir.IntType(value.type.count))
         return self.builder.if_then(self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)))
 
-    def variable(self, vector: Any) -> Any:
-        """Make a vector of zeros that can be set."""
-        place = cgutils.alloca_once(self.builder, vector)  # type: ignore[no-untyped-call]
-        self.builder.store(ir.Constant(vector, None), place)
+    @contextmanager
+    def each_bit(self, bits: Any) -> Iterator[Any]:
+        """Loop over the places of the ones among `bits`, the lowest first."""
+        builder = self.builder
+        left = self.variable(bits)
+        check, body, end = (builder.append_basic_block(name) for name in ("check", "body", "end"))
+        builder.branch(check)
+        builder.position_at_end(check)
+        now = self.get(left)
+        builder.cbranch(builder.icmp_unsigned("!=", now, self._int(0)), body, end)
+        builder.position_at_end(body)
+        self.set(left, builder.and_(now, self.shift(now, -1)))
+        yield builder.cttz(now, ir.Constant(ir.IntType(1), 1))
+        builder.branch(check)
+        builder.position_at_end(end)
+
+    def variable(self, value: Any) -> Any:
+        """Make what can be set, and set it."""
+        place = cgutils.alloca_once(self.builder, value.type)  # type: ignore[no-untyped-call]
+        self.builder.store(value, place)
         return place
 
     def get(self, variable: Any) -> Any:

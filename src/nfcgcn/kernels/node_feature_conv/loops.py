@@ -77,24 +77,22 @@ def gather(
     """
     num_nodes, bandwidth = len(nodes), table.shape[1]
     _, num_features, hidden = slots.shape
-    room = bandwidth * _longest(indptr)
     for task in prange(TASKS):
-        offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         total = np.empty(hidden, data.dtype)
         for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             node = nodes[index]
             copies = _copies(table, node) if merged else 0
-            count = 0
+            total[:] = 0
             for slot in range(bandwidth - copies):
                 row = table[node, slot]
                 key = key_of(seed, node * bandwidth + slot)
                 base = (merged + slot if slot else copies) * num_features * hidden
-                count = _keep(
-                    indices, data, indptr[row], indptr[row + 1], key, below, scale, base, hidden, count, offsets, values
-                )
-            combine(total, 0, slots, offsets, values, count, hidden)
+                start, count = indptr[row], indptr[row + 1] - indptr[row]
+                for first in range(0, count, WORD):
+                    kept = kept_bits(key, first, count - first, below)
+                    combine(total, 0, slots, base, hidden, indices, data, start + first, kept, hidden)
             for h in range(out.shape[1]):
-                out[node, h] = total[h]
+                out[node, h] = total[h] * scale
 
 
 @compiled
@@ -104,11 +102,9 @@ def gather_backward(
     """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes."""
     num_nodes, bandwidth = table.shape
     blocks, _, num_features, hidden = out.shape
-    room = _longest(indptr)
     for task in prange(bandwidth * blocks):
         slot, block = task % bandwidth, task // bandwidth
         base = (block * bandwidth + slot) * num_features * hidden
-        offsets, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         out[block, slot] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
             seen = False  # nodes out of the loss's sight have no gradient and cost nothing
@@ -118,10 +114,11 @@ def gather_backward(
                 continue
             row = table[node, slot]
             key = key_of(seed, node * bandwidth + slot)
-            count = _keep(
-                indices, data, indptr[row], indptr[row + 1], key, below, scale, base, hidden, 0, offsets, values
-            )
-            scatter(out, offsets, values, count, grad, node * hidden, hidden)
+            start, count = indptr[row], indptr[row + 1] - indptr[row]
+            for first in range(0, count, WORD):
+                kept = kept_bits(key, first, count - first, below)
+                scatter(out, base, hidden, indices, data, start + first, kept, grad, node * hidden, hidden)
+        out[block, slot] *= scale
 
 
 def spans(num_features: int, size: int, stride: int, filters: int) -> Any:
