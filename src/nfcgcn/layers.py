@@ -15,7 +15,8 @@ from nfcgcn.errors import ConfigError, GraphError, NFCError, unknown
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels import Backend, opaque
 from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal, variant_for
-from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
+from nfcgcn.kernels.product import Factor, multiply
+from nfcgcn.kernels.product.reference import Sparse, sparse_product
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder, draw_table, order_by_similarity
 
@@ -224,8 +225,8 @@ class GraphConv(nn.Module):
 
     .. math:: H' = \hat A H W, \qquad \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}
 
-    ``x`` is dense ``[N, in_channels]``, CSR, or :class:`Sparse`; ``adjacency`` is an ``edge_index`` or the result of
-    :func:`normalised_adjacency`.
+    ``x`` is ``[N, in_channels]``, dense, CSR, or what :mod:`nfcgcn.kernels.product` has for them; ``adjacency`` is an
+    ``edge_index`` or the result of :func:`normalised_adjacency`.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -239,7 +240,7 @@ class GraphConv(nn.Module):
         """Draw the weights anew (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, x: Tensor | Sparse, adjacency: Tensor | Sparse) -> Tensor:
+    def forward(self, x: Factor, adjacency: Tensor | Sparse) -> Tensor:
         """Return ``A_hat x W``."""
         if isinstance(x, Tensor) and x.layout == torch.sparse_csr:
             x = self._sparse.get(x, Sparse.from_csr)
@@ -264,14 +265,9 @@ class Linear(nn.Linear):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, input: Tensor | Sparse) -> Tensor:
+    def forward(self, input: Factor) -> Tensor:
         """Return ``input W + b``."""
         return multiply(input, self.weight.mT) + self.bias
-
-
-def multiply(x: Tensor | Sparse, matrix: Tensor) -> Tensor:
-    """Return ``x @ matrix`` for dense or sparse ``x``."""
-    return sparse_product(x, matrix) if isinstance(x, Sparse) else product(x, matrix)
 
 
 def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:

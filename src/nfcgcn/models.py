@@ -14,6 +14,7 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import Backend
 from nfcgcn.kernels.masks import dropout as drop
+from nfcgcn.kernels.product import Factor, drop_entries
 from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import (
     Activation,
@@ -69,7 +70,7 @@ class NodeClassifier(nn.Module, ABC):
             if reset and module is not self:
                 reset()
 
-    def read(self, x: Tensor, dropout: float = 0.0) -> Tensor | Sparse:
+    def read(self, x: Tensor, dropout: float = 0.0) -> Factor:
         """Return the features as a first layer multiplies them: scaled, and in training with cells dropped.
 
         A CSR ``x`` stays sparse, and dropout touches its nonzeros only.
@@ -78,9 +79,7 @@ class NodeClassifier(nn.Module, ABC):
         h = self._ready(x) if x.requires_grad else self._features.get(x, self._ready, self.feature_scale)
         if isinstance(h, Tensor):
             return drop(h, dropout, self.training)
-        if not self.training or dropout == 0:
-            return h
-        return h.with_values(drop(h.matrix.values()[:, None], dropout, True).squeeze(1))
+        return drop_entries(h, dropout) if self.training and dropout else h
 
     def scale(self, x: Tensor) -> Tensor:
         """Return the features as ``feature_scale`` has them, computed once a graph."""

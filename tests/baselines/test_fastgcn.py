@@ -42,7 +42,7 @@ def test_weights_by_hand(four_nodes):
     for seed in range(20):
         torch.manual_seed(seed)
         sampled, ids = sample_columns(row, importance, 5)
-        values = dict(zip(ids.tolist(), sampled.matrix.to_dense()[0].tolist(), strict=True))
+        values = dict(zip(ids.tolist(), sampled.to_dense()[0].tolist(), strict=True))
         times = {2: values.get(2, 0) * 8**0.5 * 5 * 17 / 35, 3: values.get(3, 0) * 2 * 5 * 18 / 35}
         assert times[2] == pytest.approx(round(times[2]))
         assert times[2] + times[3] == pytest.approx(5)
@@ -72,7 +72,7 @@ def test_the_sampled_product_is_unbiased(samples, dense_graph):
     draws = []
     for _ in range(800):
         sampled, ids = sample_columns(rows, importance, samples)
-        draws.append(sampled.matrix @ h[ids])
+        draws.append(sampled @ h[ids])
     estimates = torch.stack(draws)
     error = estimates.std(0) / len(draws) ** 0.5
     assert (error > 0).all()

@@ -3,7 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nfcgcn.kernels.product
 from nfcgcn.graph import csr_tensor
+from nfcgcn.kernels.product import Dropped, drop_entries, multiply
 from nfcgcn.kernels.product.reference import Sparse, product, row_product, sparse_product, transposed_product
 
 SHAPES = [
@@ -151,3 +153,67 @@ def test_with_values_changes_both_sides():
     assert torch.equal(b.transpose.to_dense(), b.matrix.to_dense().mT)
     assert torch.equal(b.matrix.to_dense() != 0, a.matrix.to_dense() != 0)
     assert not torch.equal(a.matrix.values(), values)
+
+
+@pytest.fixture
+def kernel(request, monkeypatch):
+    """Whether entries are dropped by the kernel or, as where Numba is missing, beforehand."""
+    if not request.param:
+        monkeypatch.setattr(nfcgcn.kernels.product, "numba_refusal", lambda: "there is none")
+    return request.param
+
+
+@pytest.mark.parametrize("dropout", [0.25, 0.5, 0.6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 9, 3), (40, 300, 16), (33, 70, 7), (1000, 30, 130)], ids=str)
+def test_a_product_that_drops_entries_is_that_of_the_matrix_without_them(shape, dtype, dropout):
+    m, f, h = shape
+    sparse = Sparse.from_csr(random_sparse(m, f, density=0.5, dtype=dtype))
+    dropped = drop_entries(sparse, dropout)
+    assert isinstance(dropped, Dropped)
+    results = []
+    for x in (dropped, Sparse.from_csr(dropped.matrix)):
+        matrix = rand(f, h, seed=3, dtype=dtype).requires_grad_()
+        out = multiply(x, matrix)
+        out.backward(rand(m, h, seed=4, dtype=dtype))
+        results.append((out.detach(), matrix.grad))
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("kernel", [True, False], indirect=True, ids=["kernel", "transpose"])
+def test_a_csr_tensor_is_multiplied_once(kernel):
+    x, matrix, weights = random_sparse(37, 50), rand(50, 5, seed=1).requires_grad_(), rand(37, 5, seed=2)
+    out = multiply(x, matrix)
+    (grad,) = torch.autograd.grad(out, matrix, weights)
+    torch.testing.assert_close(out, x.to_dense() @ matrix)
+    torch.testing.assert_close(grad, x.to_dense().mT @ weights)
+
+
+@pytest.mark.parametrize("kernel", [True, False], indirect=True, ids=["kernel", "beforehand"])
+def test_entries_are_dropped_at_the_rate_and_anew_each_time(kernel):
+    torch.manual_seed(0)
+    sparse = Sparse.from_csr(random_sparse(400, 60, density=0.5))
+    dropped = drop_entries(sparse, 0.3)
+    assert isinstance(dropped, Dropped) == kernel
+    ratio = dropped.matrix.values() / sparse.matrix.values()
+    torch.testing.assert_close(ratio[ratio != 0], torch.full_like(ratio[ratio != 0], 1 / 0.7))
+    assert (ratio == 0).double().mean().item() == pytest.approx(0.3, abs=0.02)
+    assert not torch.equal(drop_entries(sparse, 0.3).matrix.values(), dropped.matrix.values())
+    if not kernel:
+        torch.testing.assert_close(dropped.transpose.to_dense(), dropped.matrix.to_dense().mT, rtol=0, atol=0)
+
+
+def test_bits_of_a_product_that_drops_entries_do_not_depend_on_threads(threads):
+    def bits():
+        torch.manual_seed(0)
+        matrix = rand(50, 7, dtype=torch.float32).requires_grad_()
+        x = drop_entries(Sparse.from_csr(random_sparse(3000, 50, dtype=torch.float32)), 0.5)
+        out = multiply(x, matrix)
+        out.backward(rand(3000, 7, seed=1, dtype=torch.float32))
+        return out.detach(), matrix.grad
+
+    results = []
+    for count in (1, 2):
+        threads(count)
+        results.append(bits())
+    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))

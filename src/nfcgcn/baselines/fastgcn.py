@@ -13,8 +13,9 @@ from torch import Tensor
 
 from nfcgcn.baselines.gcn import GCN
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
-from nfcgcn.layers import Remembered, at_least_one, multiply
+from nfcgcn.kernels.product import Factor, multiply
+from nfcgcn.kernels.product.reference import Sparse, product
+from nfcgcn.layers import Remembered, at_least_one
 
 
 class FastGCN(GCN):
@@ -55,8 +56,8 @@ class FastGCN(GCN):
         sampled, drawn = sample_columns(_rows(adjacency.matrix, nodes), known.importance, self.samples)
         first, second = self.parameters()
         ax = known.aggregated
-        rows = Sparse.from_csr(_rows(ax, drawn)) if ax.layout == torch.sparse_csr else ax[drawn]
-        return sparse_product(sampled, product(F.relu(multiply(rows, first)), second))
+        rows = _rows(ax, drawn) if ax.layout == torch.sparse_csr else ax[drawn]
+        return multiply(sampled, product(F.relu(multiply(rows, first)), second))
 
 
 class _Prepared(NamedTuple):
@@ -69,15 +70,15 @@ class _Prepared(NamedTuple):
     """``[N]``: the squared norm of each column of ``A_hat``."""
 
     @classmethod
-    def of(cls, x: Tensor | Sparse, adjacency: Sparse) -> _Prepared:
+    def of(cls, x: Factor, adjacency: Sparse) -> _Prepared:
         t = adjacency.transpose
         squares = csr_tensor(t.crow_indices(), t.col_indices(), t.values().square(), t.shape)
         ones = t.values().new_ones(t.shape[1], 1)
-        aggregated = adjacency.matrix @ (x.matrix if isinstance(x, Sparse) else x)
+        aggregated = adjacency.matrix @ (x if isinstance(x, Tensor) else x.matrix)
         return cls(adjacency, aggregated, (squares @ ones).squeeze(1))
 
 
-def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Sparse, Tensor]:
+def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Tensor, Tensor]:
     """Draw columns of a CSR matrix ``[B, N]``: return them, weighted, and their ids, such that
     ``sampled @ h[ids]`` has the expectation ``matrix @ h``.
 
@@ -100,7 +101,7 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Sp
         matrix.values()[kept] * weights[place[kept]],
         (matrix.shape[0], int(drawn.sum())),
     )
-    return Sparse.from_csr(sampled), columns[drawn]
+    return sampled, columns[drawn]
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:

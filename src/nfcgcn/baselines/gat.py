@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.masks import dropout as drop
+from nfcgcn.kernels.product import Factor, multiply
 from nfcgcn.kernels.product.reference import Sparse, sparse_product
-from nfcgcn.layers import Remembered, at_least_one, check_rate, multiply
+from nfcgcn.layers import Remembered, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 
 SLOPE = 0.2
@@ -77,7 +78,7 @@ class AttentionConv(nn.Module):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor | Sparse, edges: Edges) -> Tensor:
+    def forward(self, x: Factor, edges: Edges) -> Tensor:
         """Return ``h'``: ``[N, heads * out_channels]``, or ``[N, out_channels]`` for the mean."""
         h = multiply(x, self.weight)
         split = h.view(len(h), self.heads, -1)

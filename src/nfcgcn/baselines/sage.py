@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from nfcgcn.graph import Ints, csr_tensor
 from nfcgcn.kernels.masks import dropout as drop
+from nfcgcn.kernels.product import Factor, multiply
 from nfcgcn.kernels.product.reference import Sparse, sparse_product
-from nfcgcn.layers import Remembered, adjacency_lists, at_least_one, check_rate, multiply
+from nfcgcn.layers import Remembered, adjacency_lists, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 from nfcgcn.sampling import draw_lists
 
@@ -49,7 +50,7 @@ class MeanConv(nn.Module):
         nn.init.xavier_uniform_(self.neighbours)
         nn.init.zeros_(self.bias)
 
-    def forward(self, h: Tensor | Sparse, hop: Hop) -> Tensor:
+    def forward(self, h: Factor, hop: Hop) -> Tensor:
         """Return ``h'`` of the nodes written: ``[written, out_channels]``."""
         own, neighbours = multiply(h, torch.cat([self.own, self.neighbours], dim=1)).chunk(2, dim=1)
         own = own if hop.own is None else own.index_select(0, hop.own)

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.kernels.product import multiply
 from nfcgcn.kernels.product.reference import Sparse, product
-from nfcgcn.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate, multiply
+from nfcgcn.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import draw_neighbours
@@ -52,7 +53,7 @@ class SampledClassifier(NodeClassifier):
         c = self.coefficients(multiply(features, self.output.weight.mT), table, edge_index).detach()
         rows = table[:, :1].expand_as(table)
         sums = Sparse.from_entries(rows.flatten(), table.flatten(), c.flatten(), size=(len(table), len(table)))
-        return sums.matrix @ (features.matrix if isinstance(features, Sparse) else features)
+        return sums.matrix @ (features if isinstance(features, Tensor) else features.matrix)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""

@@ -31,7 +31,7 @@ CHUNK = 2**19
 _spans = lru_cache(8)(loops.spans)
 
 
-class _Draw:
+class Draw:
     """The features, the neighbour table, the mask and the nodes whose rows are needed, as the loops take them."""
 
     def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int, needed: Tensor | None = None) -> None:
@@ -68,9 +68,9 @@ def node_feature_conv(
     x: Tensor, neighbours: Tensor, weight: Tensor, *, stride: int, activation: str, dropout: float, seed: int
 ) -> Tensor:
     """See the reference."""
-    draw = _Draw(x, neighbours, dropout, seed)
+    draw = Draw(x, neighbours, dropout, seed)
     if draw.is_sparse:
-        h = _apply(_SparseConv, draw, weight, stride)
+        h = apply(_SparseConv, draw, weight, stride)
     else:
         h = convolve(draw.dense_map(0, draw.num_nodes, weight.dtype), weight, stride=stride)
     return ACTIVATIONS[activation](h).flatten(1)
@@ -89,23 +89,24 @@ def projected(
     needed: Tensor | None = None,
 ) -> Tensor:
     """See the reference; of dense features all rows are computed."""
-    draw = _Draw(x, neighbours, dropout, seed, needed)
+    draw = Draw(x, neighbours, dropout, seed, needed)
     if activation == "none":
         slots = compose(weight, matrix, bandwidth=draw.bandwidth, num_features=draw.num_features, stride=stride)
-        return _apply(_SparseGather if draw.is_sparse else _DenseGather, draw, slots)
-    return _apply(_SparseProject if draw.is_sparse else _DenseProject, draw, weight, matrix, stride, activation)
+        return apply(SparseGather if draw.is_sparse else _DenseGather, draw, slots)
+    return apply(_SparseProject if draw.is_sparse else _DenseProject, draw, weight, matrix, stride, activation)
 
 
-def _apply(function: Any, *arguments: Any) -> Tensor:
+def apply(function: Any, *arguments: Any) -> Tensor:
+    """Call an autograd function."""
     result: Tensor = function.apply(*arguments)
     return result
 
 
-class _SparseGather(torch.autograd.Function):
+class SparseGather(torch.autograd.Function):
     """``sum_j dropout(x[table[:, j]]) @ slots[j]``."""
 
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
+    def forward(ctx: Any, draw: Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
         out = slots.new_zeros(draw.num_nodes, slots.shape[2])
         arrays, merged = _pad(slots.detach()).contiguous(), 0
@@ -143,7 +144,7 @@ def _merge(slots: Tensor) -> tuple[Tensor, int]:
 
 class _DenseGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, slots: Tensor) -> Tensor:
+    def forward(ctx: Any, draw: Draw, slots: Tensor) -> Tensor:
         ctx.draw, ctx.shape = draw, slots.shape
         if draw.whole and not ctx.needs_input_grad[1]:
             # Without dropout each node's row meets each slot once, whoever's neighbour it is.
@@ -171,7 +172,7 @@ class _SparseConv(torch.autograd.Function):
     """The convolution before its activation, ``[N, n - w + 1, c, D']``."""
 
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, weight: Tensor, stride: int) -> Tensor:
+    def forward(ctx: Any, draw: Draw, weight: Tensor, stride: int) -> Tensor:
         ctx.draw, ctx.stride, ctx.shape = draw, stride, weight.shape
         runs, merged = _runs(draw, weight, stride, once=not ctx.needs_input_grad[1])
         steps, places = _steps(draw, weight.shape), (draw.num_features - weight.shape[2]) // stride + 1
@@ -195,7 +196,7 @@ class _SparseProject(torch.autograd.Function):
     """``flatten(activation(conv)) @ matrix``, a tile of nodes at a time, forward and again backward."""
 
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
+    def forward(ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
         ctx.save_for_backward(weight, matrix)
         ctx.draw, ctx.stride = draw, stride
         ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
@@ -232,7 +233,7 @@ class _SparseProject(torch.autograd.Function):
 
 class _DenseProject(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, draw: _Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
+    def forward(ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
         ctx.save_for_backward(weight, matrix)
         ctx.draw, ctx.stride, ctx.activation = draw, stride, activation
         return torch.cat([_dense_chunk(draw, weight, matrix, stride, activation, *c) for c in _dense_chunks(draw)])
@@ -250,12 +251,12 @@ class _DenseProject(torch.autograd.Function):
         return None, grads[0], grads[1], None, None
 
 
-def _dense_chunks(draw: _Draw) -> list[tuple[int, int]]:
+def _dense_chunks(draw: Draw) -> list[tuple[int, int]]:
     return draw.chunks(draw.bandwidth * draw.num_features)
 
 
 def _dense_chunk(
-    draw: _Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str, start: int, stop: int
+    draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str, start: int, stop: int
 ) -> Tensor:
     maps = draw.dense_map(start, stop, weight.dtype)
     return product(ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1), matrix)
@@ -282,7 +283,7 @@ def _sums(shape: torch.Size, stride: int, like: Tensor) -> Tensor:
     return like.new_empty(loops.BLOCKS, width, -(-size // stride) * stride * filters)
 
 
-def _runs(draw: _Draw, weight: Tensor, stride: int, *, once: bool) -> tuple[Tensor, int]:
+def _runs(draw: Draw, weight: Tensor, stride: int, *, once: bool) -> tuple[Tensor, int]:
     """Return the filters as runs, and how far they are merged.
 
     What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
@@ -291,7 +292,7 @@ def _runs(draw: _Draw, weight: Tensor, stride: int, *, once: bool) -> tuple[Tens
     return _merge(runs) if once and draw.whole and len(runs) == draw.bandwidth else (runs, 0)
 
 
-def _steps(draw: _Draw, shape: torch.Size) -> int:
+def _steps(draw: Draw, shape: torch.Size) -> int:
     """Return at how many places along the slots a filter stands."""
     return draw.bandwidth - shape[1] + 1
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.graph import csr_tensor, quiet_sparse
+from nfcgcn.kernels.masks.reference import kept
 
 BLOCKS = 16
 """How many pieces a product is cut into; enough for the cores of a workstation, and no function of their number."""
@@ -125,3 +126,12 @@ class _SparseProduct(torch.autograd.Function):
 def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
     """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
     return _SparseProduct.apply(a.matrix, a.transpose, dense)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def drop_entries(x: Tensor, *, dropout: float, seed: int) -> Tensor:
+    """Return CSR ``x`` with entries dropped, the others scaled up: the p-th of row i is the mask's cell ``(i, p)``."""
+    starts = x.crow_indices().long()
+    rows = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), starts.diff())
+    places = torch.arange(len(rows), device=x.device) - starts[rows]
+    values = x.values() * kept(rows, places, dropout, seed, x.dtype)
+    return csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
