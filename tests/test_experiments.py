@@ -46,8 +46,6 @@ TABLES = {
         "NFC-GCN 2D": in_columns((88.0, 78.9, 88.43)),
         "NFC-GCN 1D, two layers": {"pubmed": [88.23]},
         "NFC-GCN 2D, two layers": {"pubmed": [88.43]},
-    },
-    "readings": {
         "NFC-GCN 2D, tanh": in_columns((88.0, 78.9, 88.43)),
         "NFC-GCN 1D, tanh, two layers": {"pubmed": [88.23]},
         "NFC-GCN 2D, tanh, two layers": {"pubmed": [88.43]},
@@ -137,7 +135,7 @@ def changed(base, other):
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_how_the_rows_of_ours_differ(dataset):
-    found, base = cells("accuracy") | cells("readings"), cells("accuracy")["NFC-GCN 1D", dataset, None]
+    found, base = cells("accuracy"), cells("accuracy")["NFC-GCN 1D", dataset, None]
     two = {"num_layers": 2} if dataset == "pubmed" else {}
     literal = {"activation": "relu", "map_dropout": 0.0, "representation_dropout": 0.5, "classifier": "linear"}
     wanted = {

@@ -207,7 +207,8 @@ def test_the_readmes_table():
         "| --- | --- | --- | --- |",
         "| GCN | 86.0 \u00b1 0.1 / 86.3 | 86.0 \u00b1 0.1 / 77.8 | 86.0 \u00b1 0.1 / 86.8 |",
     ]
-    assert "| NFC-GCN 1D, two layers |  |  | 88.0 \u00b1 0.1 / 88.2 |" in lines
+    assert "| NFC-GCN 2D, tanh | 88.0 \u00b1 0.1 / 88.0 | 88.0 \u00b1 0.1 / 78.9 | 88.0 \u00b1 0.1 / 88.4 |" in lines
+    assert not any("two layers" in line for line in lines)  # of one dataset only
 
 
 def test_a_folder_gets_page_markdown_and_figures(tmp_path):

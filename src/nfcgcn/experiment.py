@@ -22,7 +22,6 @@ else:
 
 EXPERIMENTS = (
     "accuracy",
-    "readings",
     "no-gcn",
     "bandwidth",
     "depth",
@@ -78,8 +77,6 @@ class Experiment:
     show: Show = "table"
     history: bool = False
     """Whether every epoch's figures are kept."""
-    optional: bool = False
-    """Whether it is run by its own name only, and not with all."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     axis: Axis | None = None
 

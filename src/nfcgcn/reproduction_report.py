@@ -204,11 +204,13 @@ def _markdown_section(section: Section) -> list[str]:
 
 
 def main_table(records: Sequence[Record], *, device: str | None = None) -> str:
-    """Return the README's table: the rows of `accuracy`, ours beside the paper's, as Markdown."""
+    """Return the README's table: the rows of `accuracy` on all datasets, ours beside the paper's, as Markdown."""
     comparison = compare(load_experiment("accuracy"), select(records, device=device).records)
     datasets = comparison.experiment.datasets
     lines = [["ours / published", *map(title, datasets)], ["---"] * (1 + len(datasets))]
     for row in comparison.experiment.rows:
+        if row.datasets:
+            continue
         cells = [next(iter(comparison.find(row=row.label, dataset=dataset)), None) for dataset in datasets]
         lines.append([plain(row.label), *map(_main_cell, cells)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -46,8 +46,8 @@ def reproduce(
         if not only_list:
             out.print("choose some of them, or all: nfcgcn reproduce all", highlight=False)
         return
-    wanted = [e for name in EXPERIMENTS if not (e := load_experiment(name)).optional] if "all" in names else []
-    wanted += [load_experiment(name) for name in dict.fromkeys(names) if name != "all"]
+    asked = dict.fromkeys(name for given in names for name in (EXPERIMENTS if given == "all" else (given,)))
+    wanted = [load_experiment(name) for name in asked]
     tasks = schedule.plan(wanted, seeds, chosen)
     if dry_run:
         _show_plan(schedule.missing(tasks, read(folder), where(chosen)), chosen, jobs)
@@ -73,7 +73,7 @@ def _list(seeds: int, device: torch.device) -> None:
     for name in EXPERIMENTS:
         experiment = load_experiment(name)
         runs = sum(len(task.seeds) for task in schedule.plan([experiment], seeds, device))
-        table.add_row(name, str(runs), experiment.source, experiment.title + " (not in all)" * experiment.optional)
+        table.add_row(name, str(runs), experiment.source, experiment.title)
     out.print(table)
 
 
