@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nfcgcn import GCN, NFCGCN
+from nfcgcn.baselines import GAT
 
 # What the compiler itself does.
 pytestmark = [
@@ -20,6 +21,7 @@ MODELS = {
     "nfc-gcn": lambda: NFCGCN(40, 8, 2, 3, filters=4, kernel_size=8, stride=4),
     "nfc-gcn 2d tanh": lambda: NFCGCN(40, 8, 1, 3, filters=4, kernel_size=8, stride=4, conv="2d", activation="tanh"),
     "gcn": lambda: GCN(40, 8, 2, 3),
+    "gat": lambda: GAT(40, 4, 2, 3, heads=3, output_heads=2),
 }
 
 
@@ -38,7 +40,9 @@ def compare(model, graph, backend):
     )
 
 
-@pytest.mark.parametrize(("name", "training"), [("nfc-gcn", True), ("nfc-gcn 2d tanh", False), ("gcn", False)])
+@pytest.mark.parametrize(
+    ("name", "training"), [("nfc-gcn", True), ("nfc-gcn 2d tanh", False), ("gcn", False), ("gat", True)]
+)
 def test_compiled(name, training, dense_graph):
     torch.manual_seed(0)
     compare(MODELS[name]().train(training), dense_graph, "aot_eager")

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch_geometric.nn import GATConv
 
 from nfcgcn.baselines import GAT
-from nfcgcn.baselines.gat import AttentionConv, Edges
+from nfcgcn.baselines.gat import AttentionConv
+from nfcgcn.kernels.attention.reference import Edges
 from nfcgcn.layers import normalised_adjacency
 
 

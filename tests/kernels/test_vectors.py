@@ -28,6 +28,16 @@ def add_multiple(out, value, source, length):
 
 
 @njit
+def add_weighted(out, weights, source, steps, length):
+    vectors.add_weighted(out, 1, weights, 2, source, 3, steps, length)
+
+
+@njit
+def add_inner(out, a, b, steps, length):
+    vectors.add_inner(out, 1, a, 2, b, 3, steps, length)
+
+
+@njit
 def multiply(c, a, a_row, a_step, b, rows, steps, length):
     vectors.multiply(c, 1, length, rows, a, 0, a_row, a_step, b, 0, length, steps, length)
 
@@ -91,6 +101,23 @@ def test_add_multiple(dtype, length):
     expected[1 : 1 + length] += 0.3 * source[2 : 2 + length].astype(np.float64)
     add_multiple(out, dtype(0.3), source, length)
     np.testing.assert_allclose(out, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("steps", [0, 1, 3, 8])
+@pytest.mark.parametrize("length", [1, 3, 8, 16, 37])
+def test_rows_weighted_and_multiplied_column_by_column(dtype, steps, length):
+    a, b, out = (numbers(count, dtype=dtype) for count in (400, 401, 402))
+    rows, others = (x[at : at + steps * length].reshape(steps, length).astype(np.float64) for x, at in ((a, 2), (b, 3)))
+    inner, weighted = out.copy(), out.copy()
+    expected = out.astype(np.float64)
+    expected[1 : 1 + length] += (rows * others).sum(0)
+    add_inner(inner, a, b, steps, length)
+    np.testing.assert_allclose(inner, expected, **close(dtype))
+    expected = out.astype(np.float64)
+    expected[1 : 1 + steps * length] += (a[2 : 2 + length].astype(np.float64) * others).flatten()
+    add_weighted(weighted, a, b, steps, length)
+    np.testing.assert_allclose(weighted, expected, **close(dtype))
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.graph import csr_tensor
+from nfcgcn.kernels.attention import attention
+from nfcgcn.kernels.attention.reference import Edges
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.kernels.product.reference import Sparse, sparse_product
 from nfcgcn.layers import Remembered, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
-
-SLOPE = 0.2
-"""Of the LeakyReLU below 0."""
-
-
-class Edges(NamedTuple):
-    """The edges and a loop a node, sorted by target. Gathers and sums are products with constant matrices, whose values
-    and gradients are the same bits for any number of threads."""
-
-    starts: Tensor
-    """``[N + 1]``: where each target's edges begin."""
-    from_source: Sparse
-    """``[E, N]``: gives each edge the row of its source."""
-    from_target: Sparse
-    """``[E, N]``: gives each edge the row of its target."""
-    to_target: Sparse
-    """``[N, E]``: adds up the edges of each target."""
-
-    @classmethod
-    def of(cls, adjacency: Sparse) -> Edges:
-        """Read the edges off an adjacency with loops, a row a target."""
-        starts, sources = adjacency.matrix.crow_indices(), adjacency.matrix.col_indices()
-        num_nodes, num_edges = len(starts) - 1, len(sources)
-        targets = torch.repeat_interleave(
-            torch.arange(num_nodes, device=starts.device), starts.diff(), output_size=num_edges
-        )
-        ones = adjacency.matrix.values().new_ones(num_edges)
-        rows = torch.arange(num_edges + 1, device=starts.device)
-        from_source, from_target = (
-            Sparse.from_csr(csr_tensor(rows, nodes, ones, (num_edges, num_nodes))) for nodes in (sources, targets)
-        )
-        # Sorted by target, the edges stand in the same order in both.
-        return cls(
-            starts, from_source, from_target, Sparse(from_target.transpose, from_target.matrix, from_target.order)
-        )
-
 
 class AttentionConv(nn.Module):
     r"""Average a linear map of the neighbours, and of the node itself, by learned weights.
@@ -81,18 +45,8 @@ class AttentionConv(nn.Module):
     def forward(self, x: Factor, edges: Edges) -> Tensor:
         """Return ``h'``: ``[N, heads * out_channels]``, or ``[N, out_channels]`` for the mean."""
         h = multiply(x, self.weight)
-        split = h.view(len(h), self.heads, -1)
-        scores = sparse_product(edges.from_source, (split * self.source).sum(2))
-        scores = F.leaky_relu(scores + sparse_product(edges.from_target, (split * self.target).sum(2)), SLOPE)
-        with torch.no_grad():  # a softmax is the same whatever is taken off, its largest score keeps exp in range
-            largest = torch.segment_reduce(scores, "max", offsets=edges.starts, axis=0, unsafe=True)
-            largest = sparse_product(edges.from_target, largest)
-        weights = (scores - largest).exp()
-        total = sparse_product(edges.to_target, weights)
-        dropped = drop(weights, self.dropout, self.training)
-        messages = sparse_product(edges.from_source, h).view(-1, *split.shape[1:]) * dropped[:, :, None]
-        out = sparse_product(edges.to_target, messages.flatten(1)).view_as(split) / total[:, :, None]
-        return (out.flatten(1) if self.join == "concat" else out.mean(1)) + self.bias
+        out = attention(h, self.source, self.target, edges, dropout=self.dropout, training=self.training)
+        return (out if self.join == "concat" else out.view(len(h), self.heads, -1).mean(1)) + self.bias
 
     def __repr__(self) -> str:
         sizes = f"{self.weight.shape[0]}, {self.source.shape[1]}"

@@ -91,6 +91,44 @@ def add_multiple(_: Any, out: Any, to: Any, value: Any, source: Any, at: Any, le
 
 
 @primitive
+def add_weighted(
+    _: Any, out: Any, at: Any, weights: Any, first: Any, source: Any, base: Any, steps: Any, length: Any
+) -> Any:
+    """``out[at + k length + l] += weights[first + l] * source[base + k length + l]``, ``k < steps``, ``l < length``."""
+
+    def emit(
+        loops: _Emitter, out: Any, at: Any, weights: Any, first: Any, source: Any, base: Any, steps: Any, length: Any
+    ) -> None:
+        for lane, vector, _ in loops.tiles(length, wide=False):
+            weight = loops.load(weights, loops.add(first, lane), vector)
+            with loops.each(steps) as step:
+                here = loops.add(lane, loops.times(step, length))
+                term, place = loops.load(source, loops.add(base, here), vector), loops.add(at, here)
+                loops.store(loops.fused(weight, term, loops.load(out, place, vector)), out, place)
+
+    return _signature(emit, out, at, weights, first, source, base, steps, length)
+
+
+@primitive
+def add_inner(_: Any, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> Any:
+    """``out[at + l] += sum_k a[a_at + k length + l] * b[b_at + k length + l]`` for ``k < steps`` and ``l < length``."""
+
+    def emit(
+        loops: _Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any
+    ) -> None:
+        for lane, vector, _ in loops.tiles(length, wide=False):
+            place = loops.add(at, lane)
+            total = loops.variable(loops.load(out, place, vector))
+            with loops.each(steps) as step:
+                here = loops.add(lane, loops.times(step, length))
+                terms = [loops.load(array, loops.add(base, here), vector) for array, base in ((a, a_at), (b, b_at))]
+                loops.set(total, loops.fused(*terms, loops.get(total)))
+            loops.store(loops.get(total), out, place)
+
+    return _signature(emit, out, at, a, a_at, b, b_at, steps, length)
+
+
+@primitive
 def multiply(
     _: Any, c: Any, c_at: Any, c_row: Any, rows: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, b: Any, b_at: Any,
     b_step: Any, steps: Any, length: Any,
