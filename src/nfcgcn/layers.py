@@ -142,13 +142,16 @@ class NodeFeatureConv(nn.Module):
         *,
         neighbours: Tensor | None = None,
         needed: Tensor | None = None,
+        hidden_dropout: float = 0.0,
     ) -> Tensor:
         """Return ``h(0) @ matrix`` without keeping ``h(0)``: ``[N, H]`` for ``matrix [out_channels, H]``.
 
-        With ``needed``, node numbers, the rows of all other nodes mean nothing, and cost nothing where that is fast.
+        With ``hidden_dropout``, which GPU kernels do not have, cells of ``h(0)`` are dropped in training. With
+        ``needed``, node numbers, the rows of all other nodes mean nothing, and cost nothing where that is fast.
         """
         table = self._table_for(x, edge_index, neighbours)
-        return projected(x, table, self.weight, matrix, backend=self.backend, needed=needed, **self._options())
+        options = self._options(hidden_dropout)
+        return projected(x, table, self.weight, matrix, backend=self.backend, needed=needed, **options)
 
     def why(self, x: Tensor) -> str:
         """Say which kernels run on `x`: "cpu", "gpu", or "reference" with what keeps the faster ones from it."""
@@ -158,13 +161,14 @@ class NodeFeatureConv(nn.Module):
         complaint = refusal(variant, x, self.weight)
         return f"reference: {complaint}" if complaint else variant
 
-    def _options(self) -> dict[str, Any]:
-        dropout = self.dropout if self.training else 0.0
+    def _options(self, hidden_dropout: float = 0.0) -> dict[str, Any]:
+        dropout, hidden_dropout = (rate if self.training else 0.0 for rate in (self.dropout, hidden_dropout))
         if dropout and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise NFCError("a captured CUDA graph would repeat one dropout mask for ever; train with `nfcgcn.fit`")
         # The masks are hashes of this one number, so torch's generator decides them on every device alike.
-        seed = int(torch.randint(2**62, ())) if dropout else 0
-        return {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
+        seed = int(torch.randint(2**62, ())) if dropout or hidden_dropout else 0
+        options = {"stride": self.stride, "activation": self.activation, "dropout": dropout, "seed": seed}
+        return options | ({"hidden_dropout": hidden_dropout} if hidden_dropout else {})
 
     def _table_for(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None) -> Tensor:
         if x.shape[1] != self.in_channels:

@@ -150,7 +150,7 @@ class NFCGCN(NodeClassifier):
         num_layers: ``K``, graph convolutions, from 0 up.
         out_channels: classes.
         map_dropout: on the feature maps.
-        representation_dropout: on :math:`H^{(0)}`, which then has to be laid out in training.
+        representation_dropout: on :math:`H^{(0)}`, which a GPU then has to lay out in training.
         dropout: on the inputs of graph convolutions 2 to K.
 
     For the other arguments see :class:`NodeFeatureConv`. ``forward`` draws the neighbour table from ``edge_index`` and
@@ -277,17 +277,18 @@ class NFCGCN(NodeClassifier):
     def _read_map(
         self, layer: nn.Module, x: Tensor, edge_index: Tensor, neighbours: Tensor | None, needed: Tensor | None
     ) -> Tensor:
-        """Return ``layer(H(0))``, but for dropout on it without ``H(0)``: the layer first multiplies by its matrix."""
-        if self.training and self.representation_dropout:
+        """Return ``layer(H(0))`` without ``H(0)``: the layer first multiplies by its matrix."""
+        if self.training and self.representation_dropout and x.device.type != "cpu":  # for which GPUs have no kernel
             h = drop(self.convolve(x, edge_index, neighbours), self.representation_dropout, True)
             read: Tensor = layer(h, self.adjacency(x, edge_index)) if isinstance(layer, GraphConv) else layer(h)
             return read
-        scaled = self.scale(x)
-        if isinstance(layer, GraphConv):
-            h = self.nfc.project(scaled, edge_index, layer.weight, neighbours=neighbours, needed=needed)
-            return layer.propagate(h, self.adjacency(x, edge_index))
-        assert isinstance(layer, Linear)  # noqa: S101
-        return self.nfc.project(scaled, edge_index, layer.weight.mT, neighbours=neighbours, needed=needed) + layer.bias
+        assert isinstance(layer, GraphConv | Linear)  # noqa: S101
+        matrix = layer.weight if isinstance(layer, GraphConv) else layer.weight.mT
+        h = self.nfc.project(
+            self.scale(x), edge_index, matrix, neighbours=neighbours, needed=needed,
+            hidden_dropout=self.representation_dropout,
+        )  # fmt: skip
+        return layer.propagate(h, self.adjacency(x, edge_index)) if isinstance(layer, GraphConv) else h + layer.bias
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -24,6 +26,40 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 @pytest.mark.parametrize("case", contract.cases(), ids=lambda case: case.name)
 def test_the_cpu_kernels_keep_the_contract(operation, case, dtype):
     assert contract.violation(operation, VARIANTS[operation], case, DTYPES[dtype]) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+@pytest.mark.parametrize("activation", ["none", "tanh", "relu"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        contract.Case("half", hidden_dropout=0.5, dropout=0.0),
+        contract.Case("beside dropout on the map", hidden_dropout=0.3, dropout=0.3),
+        contract.Case("2D", hidden_dropout=0.5, width=3, filters=7),
+        contract.Case("several tiles", hidden_dropout=0.5, num_nodes=300, num_features=400, size=40, filters=16),
+    ],
+    ids=lambda case: case.name,
+)
+def test_dropout_between_convolution_and_matrix(case, activation, sparse, dtype):
+    case = dataclasses.replace(case, activation=activation, sparse=sparse)
+    assert contract.violation("projected", cpu.projected, case, DTYPES[dtype]) is None
+
+
+@pytest.mark.parametrize("width", [None, 3])
+def test_the_mask_of_the_convolutions_output_drops_at_the_rate(width):
+    case = contract.Case("", num_nodes=400, width=width)
+    inputs = case.inputs(torch.float64)
+    size = len(inputs["matrix"])
+    nodes = torch.arange(400)
+    masks = [
+        reference.hidden_mask(nodes, inputs["neighbours"], inputs["weight"], size, dropout=0.3, seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    assert (masks[0] == 0).double().mean().item() == pytest.approx(0.3, abs=0.01)
+    torch.testing.assert_close(masks[0].max().item(), 1 / 0.7)
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
 
 
 @pytest.mark.parametrize(

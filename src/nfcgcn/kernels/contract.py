@@ -37,6 +37,8 @@ class Case:
     hidden: int = 6
     activation: str = "tanh"
     dropout: float = 0.5
+    hidden_dropout: float = 0.0
+    """Of `projected` alone."""
     density: float = 0.2
     sparse: bool = True
     index_dtype: torch.dtype = torch.int64
@@ -80,7 +82,8 @@ class Case:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments of the operation."""
-        return {"stride": self.stride, "activation": self.activation, "dropout": self.dropout, "seed": 7}
+        options = {"stride": self.stride, "activation": self.activation, "dropout": self.dropout, "seed": 7}
+        return options | ({"hidden_dropout": self.hidden_dropout} if self.hidden_dropout else {})
 
 
 def cases() -> list[Case]:

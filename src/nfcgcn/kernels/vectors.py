@@ -113,16 +113,14 @@ def add_weighted(
 def add_inner(_: Any, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> Any:
     """``out[at + l] += sum_k a[a_at + k length + l] * b[b_at + k length + l]`` for ``k < steps`` and ``l < length``."""
 
-    def emit(
-        loops: _Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any
-    ) -> None:
+    def emit(loops: _Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> None:
         for lane, vector, _ in loops.tiles(length, wide=False):
             place = loops.add(at, lane)
             total = loops.variable(loops.load(out, place, vector))
             with loops.each(steps) as step:
                 here = loops.add(lane, loops.times(step, length))
-                terms = [loops.load(array, loops.add(base, here), vector) for array, base in ((a, a_at), (b, b_at))]
-                loops.set(total, loops.fused(*terms, loops.get(total)))
+                one, other = (loops.load(array, loops.add(at, here), vector) for array, at in ((a, a_at), (b, b_at)))
+                loops.set(total, loops.fused(one, other, loops.get(total)))
             loops.store(loops.get(total), out, place)
 
     return _signature(emit, out, at, a, a_at, b, b_at, steps, length)

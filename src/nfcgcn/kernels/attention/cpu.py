@@ -33,9 +33,7 @@ def attention(
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, source: Tensor, target: Tensor, edges: Edges, dropout: float, seed: int
-    ) -> Tensor:
+    def forward(ctx: Any, h: Tensor, source: Tensor, target: Tensor, edges: Edges, dropout: float, seed: int) -> Tensor:
         heads = len(source)
         rows, out = _by_channel(h, heads), torch.empty_like(h, memory_format=torch.contiguous_format)
         a, b = (vectors.mT.flatten().contiguous() for vectors in (source, target))

@@ -22,11 +22,13 @@ from nfcgcn.kernels.masks.cpu import follow_torch
 from nfcgcn.kernels.masks.reference import threshold
 from nfcgcn.kernels.node_feature_conv import loops
 from nfcgcn.kernels.node_feature_conv.collapse import compose
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve
+from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve, hidden_mask
 from nfcgcn.kernels.product.reference import product, row_product, transposed_product
 
 CHUNK = 2**19
 """Numbers of the map of dense features at a time: 2 MiB of float32."""
+
+KINDS = {"none": loops.NONE, "tanh": loops.TANH, "relu": loops.RELU}
 
 _spans = lru_cache(8)(loops.spans)
 
@@ -86,14 +88,16 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    hidden_dropout: float = 0.0,
     needed: Tensor | None = None,
 ) -> Tensor:
     """See the reference; of dense features all rows are computed."""
     draw = Draw(x, neighbours, dropout, seed, needed)
-    if activation == "none":
+    if activation == "none" and not hidden_dropout:
         slots = compose(weight, matrix, bandwidth=draw.bandwidth, num_features=draw.num_features, stride=stride)
         return apply(SparseGather if draw.is_sparse else _DenseGather, draw, slots)
-    return apply(_SparseProject if draw.is_sparse else _DenseProject, draw, weight, matrix, stride, activation)
+    function = _SparseProject if draw.is_sparse else _DenseProject
+    return apply(function, draw, weight, matrix, stride, activation, hidden_dropout)
 
 
 def apply(function: Any, *arguments: Any) -> Tensor:
@@ -193,19 +197,22 @@ class _SparseConv(torch.autograd.Function):
 
 
 class _SparseProject(torch.autograd.Function):
-    """``flatten(activation(conv)) @ matrix``, a tile of nodes at a time, forward and again backward."""
+    """``dropout(flatten(activation(conv))) @ matrix``, a tile of nodes at a time, forward and again backward."""
 
     @staticmethod
-    def forward(ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
+    def forward(
+        ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str, dropout: float
+    ) -> Tensor:
         ctx.save_for_backward(weight, matrix)
         ctx.draw, ctx.stride = draw, stride
-        ctx.activation = loops.TANH if activation == "tanh" else loops.RELU
+        scale = draw.x[-1].dtype.type(1 / (1 - dropout))
+        ctx.hidden = (KINDS[activation], np.uint32(threshold(dropout)), scale)
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = _steps(draw, weight.shape), draw.spans(weight.shape, stride)
         by_place = _pad(_by_place(matrix, steps, len(weight)))
         found = matrix.new_empty(len(draw.needed), by_place.shape[1])
         loops.project(
-            *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), ctx.activation,
+            *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), *ctx.hidden,
             by_place.numpy(), found.numpy(),
         )  # fmt: skip
         out = matrix.new_zeros(draw.num_nodes, matrix.shape[1])
@@ -214,7 +221,7 @@ class _SparseProject(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None, None]:
         weight, matrix = ctx.saved_tensors
         draw, stride = ctx.draw, ctx.stride
         runs, _ = _runs(draw, weight, stride, once=False)
@@ -223,32 +230,32 @@ class _SparseProject(torch.autograd.Function):
         sums = _sums(weight.shape, stride, grad)
         grad_matrix = grad.new_empty(loops.BLOCKS, len(matrix), matrix.shape[1] + -matrix.shape[1] % 4)
         loops.project_backward(
-            *draw.x, draw.table, *draw.mask, spans, steps, runs.numpy(), ctx.activation, across.numpy(),
+            *draw.x, draw.table, *draw.mask, spans, steps, runs.numpy(), *ctx.hidden, across.numpy(),
             grad.contiguous().numpy(), grad_matrix.numpy(), sums.numpy(),
         )  # fmt: skip
         by_place = grad_matrix.sum(0)[:, : matrix.shape[1]].reshape(steps, -1, len(weight), matrix.shape[1])
         grad_matrix = by_place.transpose(1, 2).reshape(matrix.shape)
-        return None, _from_runs(sums.sum(0), weight.shape, stride), grad_matrix, None, None
+        return None, _from_runs(sums.sum(0), weight.shape, stride), grad_matrix, None, None, None
 
 
 class _DenseProject(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str) -> Tensor:
+    def forward(ctx: Any, draw: Draw, weight: Tensor, matrix: Tensor, *options: Any) -> Tensor:
         ctx.save_for_backward(weight, matrix)
-        ctx.draw, ctx.stride, ctx.activation = draw, stride, activation
-        return torch.cat([_dense_chunk(draw, weight, matrix, stride, activation, *c) for c in _dense_chunks(draw)])
+        ctx.draw, ctx.options = draw, options
+        return torch.cat([_dense_chunk(draw, chunk, weight, matrix, *options) for chunk in _dense_chunks(draw)])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None, None, None]:
         weight, matrix = (t.detach().requires_grad_() for t in ctx.saved_tensors)
         grads = [torch.zeros_like(weight), torch.zeros_like(matrix)]
-        for start, stop in _dense_chunks(ctx.draw):
+        for chunk in _dense_chunks(ctx.draw):
             with torch.enable_grad():
-                out = _dense_chunk(ctx.draw, weight, matrix, ctx.stride, ctx.activation, start, stop)
-            for total, part in zip(grads, torch.autograd.grad(out, (weight, matrix), grad[start:stop]), strict=True):
+                out = _dense_chunk(ctx.draw, chunk, weight, matrix, *ctx.options)
+            for total, part in zip(grads, torch.autograd.grad(out, (weight, matrix), grad[slice(*chunk)]), strict=True):
                 total += part
-        return None, grads[0], grads[1], None, None
+        return None, grads[0], grads[1], None, None, None
 
 
 def _dense_chunks(draw: Draw) -> list[tuple[int, int]]:
@@ -256,10 +263,14 @@ def _dense_chunks(draw: Draw) -> list[tuple[int, int]]:
 
 
 def _dense_chunk(
-    draw: Draw, weight: Tensor, matrix: Tensor, stride: int, activation: str, start: int, stop: int
+    draw: Draw, chunk: tuple[int, int], weight: Tensor, matrix: Tensor, stride: int, activation: str, dropout: float
 ) -> Tensor:
-    maps = draw.dense_map(start, stop, weight.dtype)
-    return product(ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1), matrix)
+    maps = draw.dense_map(*chunk, weight.dtype)
+    h = ACTIVATIONS[activation](convolve(maps, weight, stride=stride)).flatten(1)
+    if dropout:
+        nodes, table = torch.arange(*chunk), torch.from_numpy(draw.table)
+        h = h * hidden_mask(nodes, table, weight, h.shape[1], dropout=dropout, seed=int(draw.mask[2]))
+    return product(h, matrix)
 
 
 def _to_runs(weight: Tensor, stride: int) -> Tensor:

@@ -17,7 +17,7 @@ TASKS = 64
 """Pieces that independent nodes are cut into."""
 TILE = 2**17
 """Numbers of ``h(0)`` at a time and thread: with its gradient, 1 MiB of float32, about what a core's cache holds."""
-TANH, RELU = 1, 2
+NONE, TANH, RELU = 0, 1, 2
 
 
 @inlined
@@ -220,17 +220,28 @@ def _activate(h: Any, index: Any, activation: Any) -> None:
     size = h.shape[1]
     if activation == TANH:
         tanh(h, index * size, size)
-    else:
+    elif activation == RELU:
         for i in range(size):
             h[index, i] = max(h[index, i], 0)
+
+
+@inlined
+def _drop(h: Any, index: Any, key: Any, below: Any, scale: Any) -> None:
+    """Drop cells of ``h[index]`` and scale the others up, where `below` is not 0."""
+    size = h.shape[1]
+    if below:
+        for first in range(0, size, WORD):
+            bits = kept_bits(key, first, size - first, below)
+            for i in range(first, min(first + WORD, size)):
+                h[index, i] = h[index, i] * scale if bits >> uint32(i - first) & uint32(1) else 0
 
 
 @compiled
 def project(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
-    spans: Any, steps: Any, runs: Any, activation: Any, matrix: Any, out: Any,
+    spans: Any, steps: Any, runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, matrix: Any, out: Any,
 ) -> None:  # fmt: skip
-    """``out[i] = activation(convolution of nodes[i]) @ matrix``, a tile at a time.
+    """``out[i] = dropout(activation(convolution of nodes[i])) @ matrix``, a tile at a time.
 
     The matrix's rows are ordered as the convolution's outputs.
     """
@@ -248,13 +259,15 @@ def project(
                     runs, columns, values, h, index,
                 )  # fmt: skip
                 _activate(h, index, activation)
+                _drop(h, index, key_of(seed, table.size + nodes[first + index]), hidden_below, hidden_scale)
             multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
 
 
 @compiled
 def project_backward(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
-    runs: Any, activation: Any, across: Any, grad: Any, grad_matrix: Any, sums: Any,
+    runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, across: Any, grad: Any, grad_matrix: Any,
+    sums: Any,
 ) -> None:  # fmt: skip
     """Write the gradients of matrix and filters, ``[blocks, size, H]`` and ``[blocks, w, ...]``.
 
@@ -282,16 +295,19 @@ def project_backward(
                     h, count,
                 )  # fmt: skip
                 _activate(h, count, activation)
+                _drop(h, count, key_of(seed, table.size + node), hidden_below, hidden_scale)
                 count += 1
             if count < tile and (node < stop - 1 or count == 0):
                 continue
             add_product(grad_matrix, block * size * wide, wide, size, h, 0, 1, size, grad_out, 0, wide, count, wide)
             multiply(grad_h, 0, size, count, grad_out, 0, wide, 1, across, 0, size, hidden, size)
             for index in range(count):
+                _drop(grad_h, index, key_of(seed, table.size + nodes[index]), hidden_below, hidden_scale)
                 if activation == TANH:
                     for i in range(size):
-                        grad_h[index, i] *= 1 - h[index, i] * h[index, i]
-                else:
+                        value = h[index, i] / hidden_scale
+                        grad_h[index, i] *= 1 - value * value
+                elif activation == RELU:
                     for i in range(size):
                         grad_h[index, i] = grad_h[index, i] if h[index, i] > 0 else 0
                 _filter_gradient(

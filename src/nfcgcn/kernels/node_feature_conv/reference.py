@@ -40,14 +40,29 @@ def projected(
     activation: str,
     dropout: float,
     seed: int,
+    hidden_dropout: float = 0.0,
     needed: Tensor | None = None,  # noqa: ARG001  (to skip rows is for faster variants)
 ) -> Tensor:
-    """Return ``h(0) @ matrix``, ``[N, H]``.
+    """Return ``h(0) @ matrix``, ``[N, H]``; with ``hidden_dropout`` cells of ``h(0)`` are dropped before.
 
     With ``needed``, node numbers, the rows of all other nodes mean nothing: a variant may leave them 0.
     """
     h = node_feature_conv(x, neighbours, weight, stride=stride, activation=activation, dropout=dropout, seed=seed)
+    if hidden_dropout:
+        nodes = torch.arange(len(h), device=h.device)
+        h = h * hidden_mask(nodes, neighbours, weight, h.shape[1], dropout=hidden_dropout, seed=seed)
     return product(h, matrix)
+
+
+def hidden_mask(nodes: Tensor, neighbours: Tensor, weight: Tensor, size: int, *, dropout: float, seed: int) -> Tensor:
+    """Return the mask of some nodes' ``h(0)``, ``[len(nodes), size]``.
+
+    The rows come after those of the map; in a row the cells are counted with the filters last.
+    """
+    rows = neighbours.numel() + nodes
+    mask = kept(rows[:, None], torch.arange(size, device=rows.device), dropout, seed, weight.dtype)
+    steps, filters = neighbours.shape[1] - weight.shape[1] + 1, len(weight)
+    return mask.view(len(rows), steps, -1, filters).mT.flatten(1)
 
 
 def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: int = 0) -> Tensor:
