@@ -23,8 +23,8 @@ def scatter(out, indices, values, kept, source, length):
 
 
 @njit
-def add_multiple(out, value, source, length):
-    vectors.add_multiple(out, 1, value, source, 2, length)
+def add_runs(out, out_run, source, source_run, spans, indices, values, kept):
+    vectors.add_runs(out, 1, out_run, source, 2, source_run, spans, indices, values, 0.5, FIRST, kept)
 
 
 @njit
@@ -93,13 +93,20 @@ def test_scatter_adds_to_each_place_and_nowhere_else(dtype, length, kept):
     np.testing.assert_allclose(out, expected, **close(dtype))
 
 
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_add_multiple(dtype, length):
-    source, out = numbers(200, dtype=dtype), numbers(300, dtype=dtype)
+@pytest.mark.parametrize(("out_run", "source_run"), [(0, 1), (1, 0)])
+def test_add_runs_adds_from_run_to_run_and_nowhere_else(dtype, kept, out_run, source_run):
+    source, values, out = numbers(900, dtype=dtype), numbers(40, dtype=dtype), numbers(900, dtype=dtype)
+    rng = np.random.default_rng(1)
+    indices = rng.integers(0, len(LENGTHS), 40)  # some twice
+    spans = np.stack([*rng.integers(0, 700, (2, len(LENGTHS))), LENGTHS], 1)
     expected = out.astype(np.float64)
-    expected[1 : 1 + length] += 0.3 * source[2 : 2 + length].astype(np.float64)
-    add_multiple(out, dtype(0.3), source, length)
+    for entry in entries(kept):
+        span = spans[indices[entry]]
+        to, at, length = 1 + span[out_run], 2 + span[source_run], span[2]
+        expected[to : to + length] += 0.5 * values[entry] * source[at : at + length].astype(np.float64)
+    add_runs(out, out_run, source, source_run, spans, indices, values, kept)
     np.testing.assert_allclose(out, expected, **close(dtype))
 
 

@@ -76,18 +76,34 @@ def scatter(
 
 
 @primitive
-def add_multiple(_: Any, out: Any, to: Any, value: Any, source: Any, at: Any, length: Any) -> Any:
-    """``out[to + l] += value * source[at + l]`` for ``l < length``."""
+def add_runs(
+    _: Any, out: Any, to: Any, out_run: Any, source: Any, at: Any, source_run: Any, spans: Any, indices: Any,
+    values: Any, scale: Any, first: Any, kept: Any,
+) -> Any:  # fmt: skip
+    """``out[to + span[out_run] + l] += scale * values[e] * source[at + span[source_run] + l]`` for ``l < span[2]``.
 
-    def emit(loops: _Emitter, out: Any, to: Any, value: Any, source: Any, at: Any, length: Any) -> None:
-        for lane, vector, width in loops.tiles(length):
-            factor = loops.spread(value, vector)
-            for i in range(width):
-                place = loops.shift(loops.add(to, lane), i * vector.count)
-                term = loops.load(source, loops.shift(loops.add(at, lane), i * vector.count), vector)
-                loops.store(loops.fused(factor, term, loops.load(out, place, vector)), out, place)
+    Each entry ``e``, as `combine` has them, has the ``span = spans[indices[e]]`` of three numbers.
+    """
 
-    return _signature(emit, out, to, value, source, at, length)
+    def emit(
+        loops: _Emitter, out: Any, to: Any, out_run: Any, source: Any, at: Any, source_run: Any, spans: Any,
+        indices: Any, values: Any, scale: Any, first: Any, kept: Any,
+    ) -> None:  # fmt: skip
+        with loops.each_bit(kept) as bit:
+            entry = loops.add(first, bit)
+            column = loops.read(indices, entry)
+            span = loops.add(column, column, column)
+            value = loops.mul(loops.read(values, entry), scale)
+            target = loops.add(to, loops.read(spans, loops.add(span, out_run)))
+            origin = loops.add(at, loops.read(spans, loops.add(span, source_run)))
+            for lane, vector, width in loops.tiles(loops.read(spans, loops.shift(span, 2))):
+                factor = loops.spread(value, vector)
+                for i in range(width):
+                    place = loops.shift(loops.add(target, lane), i * vector.count)
+                    term = loops.load(source, loops.shift(loops.add(origin, lane), i * vector.count), vector)
+                    loops.store(loops.fused(factor, term, loops.load(out, place, vector)), out, place)
+
+    return _signature(emit, out, to, out_run, source, at, source_run, spans, indices, values, scale, first, kept)
 
 
 @primitive

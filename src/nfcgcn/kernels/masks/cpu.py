@@ -7,7 +7,6 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import njit, prange, uint32, uint64
 from numba.extending import intrinsic
 from torch import Tensor
@@ -58,16 +57,6 @@ def kept_bits(key: Any, first: Any, count: Any, below: Any) -> Any:
         for bit in range(min(count, WORD)):
             bits |= uint32(number(key, first + bit) >= below) << uint32(bit)
     return bits if count >= WORD else uint32(bits & uint32((uint64(1) << uint64(count)) - uint64(1)))
-
-
-@primitive
-def lowest_bit(_: Any, bits: Any) -> Any:
-    """Return the place of the lowest 1 among `bits`, which are not all 0."""
-
-    def emit(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return bits(bits), emit
 
 
 @compiled

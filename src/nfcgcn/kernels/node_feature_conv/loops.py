@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numba import prange, uint32
 
-from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of, lowest_bit
+from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD
-from nfcgcn.kernels.vectors import add_multiple, add_product, combine, multiply, scatter, tanh
+from nfcgcn.kernels.vectors import add_product, add_runs, combine, multiply, scatter, tanh
 
 BLOCKS = 8
 """Pieces that a sum over nodes is cut into, each the work of one thread; no function of the number of threads."""
@@ -18,6 +18,8 @@ TASKS = 64
 TILE = 2**17
 """Numbers of ``h(0)`` at a time and thread: with its gradient, 1 MiB of float32, about what a core's cache holds."""
 NONE, TANH, RELU = 0, 1, 2
+RUN, PLACE = 0, 1
+"""Where a column's span, see `spans`, tells of the filters and where of the outputs."""
 
 
 @inlined
@@ -32,23 +34,6 @@ def blocks_of(bandwidth: int) -> int:
 
 
 @inlined
-def _keep(
-    indices: Any, data: Any, start: Any, stop: Any, key: Any, below: Any, scale: Any, base: Any, pitch: Any,
-    count: Any, offsets: Any, values: Any,
-) -> Any:  # fmt: skip
-    """Append the nonzeros of a row that stay, each column ``d`` as ``base + pitch d``, and count on."""
-    for first in range(0, stop - start, WORD):
-        bits = kept_bits(key, first, stop - start - first, below)
-        while bits:
-            entry = start + first + lowest_bit(bits)
-            offsets[count] = base + pitch * indices[entry]
-            values[count] = data[entry] * scale
-            count += 1
-            bits &= uint32(bits - uint32(1))
-    return count
-
-
-@inlined
 def _copies(table: Any, node: Any) -> Any:
     """Count the trailing slots that hold the same node as slot 0."""
     bandwidth = table.shape[1]
@@ -56,14 +41,6 @@ def _copies(table: Any, node: Any) -> Any:
     while copies < bandwidth - 1 and table[node, bandwidth - 1 - copies] == table[node, 0]:
         copies += 1
     return copies
-
-
-@inlined
-def _longest(indptr: Any) -> Any:
-    longest = 0
-    for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    return longest + 1
 
 
 @compiled
@@ -139,7 +116,7 @@ def spans(num_features: int, size: int, stride: int, filters: int) -> Any:
 @inlined
 def _convolve_node(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
-    steps: Any, node: Any, runs: Any, columns: Any, values: Any, out: Any, index: Any,
+    steps: Any, node: Any, runs: Any, out: Any, index: Any,
 ) -> None:  # fmt: skip
     """Convolve the map of one node into ``out[index]``, ``[steps places c]``."""
     bandwidth = table.shape[1]
@@ -151,19 +128,18 @@ def _convolve_node(
         row = table[node, slot]
         key = key_of(seed, node * bandwidth + slot)
         filters = merged + slot if slot else copies
-        count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, 0, 1, 0, columns, values)
-        for entry in range(count):
-            column = columns[entry]
-            run, place, length = spans[column, 0], spans[column, 1], spans[column, 2]
+        start, count = indptr[row], indptr[row + 1] - indptr[row]
+        for first in range(0, count, WORD):
+            kept = kept_bits(key, first, count - first, below)
             for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
-                to = (index * steps + step) * pitch + place
-                add_multiple(out, to, values[entry], runs, (filters - step) * run_pitch + run, length)
+                to, at = (index * steps + step) * pitch, (filters - step) * run_pitch
+                add_runs(out, to, PLACE, runs, at, RUN, spans, indices, data, scale, start + first, kept)
 
 
 @inlined
 def _filter_gradient(
     indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
-    node: Any, columns: Any, values: Any, grad: Any, index: Any, sums: Any, block: Any,
+    node: Any, grad: Any, index: Any, sums: Any, block: Any,
 ) -> None:  # fmt: skip
     """Add to ``sums[block]`` what one node, whose convolution has the gradient ``grad[index]``, gives the filters."""
     bandwidth = table.shape[1]
@@ -171,13 +147,12 @@ def _filter_gradient(
     for slot in range(bandwidth):
         row = table[node, slot]
         key = key_of(seed, node * bandwidth + slot)
-        count = _keep(indices, data, indptr[row], indptr[row + 1], key, below, scale, 0, 1, 0, columns, values)
-        for entry in range(count):
-            column = columns[entry]
-            run, place, length = spans[column, 0], spans[column, 1], spans[column, 2]
+        start, count = indptr[row], indptr[row + 1] - indptr[row]
+        for first in range(0, count, WORD):
+            kept = kept_bits(key, first, count - first, below)
             for step in range(max(0, slot - width + 1), min(steps, slot + 1)):
-                to = (block * width + slot - step) * run_pitch + run
-                add_multiple(sums, to, values[entry], grad, (index * steps + step) * pitch + place, length)
+                to, at = (block * width + slot - step) * run_pitch, (index * steps + step) * pitch
+                add_runs(sums, to, RUN, grad, at, PLACE, spans, indices, data, scale, start + first, kept)
 
 
 @compiled
@@ -187,13 +162,10 @@ def convolve(
 ) -> None:  # fmt: skip
     """Convolve all maps: ``out [N, steps places c]``, filters ``runs [w, ...]``."""
     num_nodes = len(out)
-    room = _longest(indptr)
     for task in prange(TASKS):
-        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             _convolve_node(
-                indptr, indices, data, table, below, scale, seed, merged, spans, steps, node, runs, columns, values,
-                out, node,
+                indptr, indices, data, table, below, scale, seed, merged, spans, steps, node, runs, out, node,
             )  # fmt: skip
 
 
@@ -204,14 +176,11 @@ def convolve_backward(
 ) -> None:  # fmt: skip
     """Write the filters' gradient to ``sums [blocks, w, ...]``, a sum over each block's nodes."""
     num_nodes, blocks = len(grad), len(sums)
-    room = _longest(indptr)
     for block in prange(blocks):
-        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         sums[block] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
             _filter_gradient(
-                indptr, indices, data, table, below, scale, seed, spans, steps, node, columns, values, grad, node,
-                sums, block,
+                indptr, indices, data, table, below, scale, seed, spans, steps, node, grad, node, sums, block,
             )  # fmt: skip
 
 
@@ -246,17 +215,16 @@ def project(
     The matrix's rows are ordered as the convolution's outputs.
     """
     num_nodes, (size, hidden) = len(nodes), matrix.shape
-    room, tile = _longest(indptr), tile_of(size)
+    tile = tile_of(size)
     for task in prange(TASKS):
-        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         h = np.empty((tile, size), data.dtype)
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
             for index in range(count):
                 _convolve_node(
-                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, nodes[first + index],
-                    runs, columns, values, h, index,
+                    indptr, indices, data, table, below, scale, seed, merged, spans, steps, nodes[first + index], runs,
+                    h, index,
                 )  # fmt: skip
                 _activate(h, index, activation)
                 _drop(h, index, key_of(seed, table.size + nodes[first + index]), hidden_below, hidden_scale)
@@ -274,9 +242,8 @@ def project_backward(
     ``across`` is the matrix, transposed; its gradient may be wider.
     """
     num_nodes, (hidden, size), (blocks, _, wide) = len(table), across.shape, grad_matrix.shape
-    room, tile = _longest(indptr), tile_of(size)
+    tile = tile_of(size)
     for block in prange(blocks):
-        columns, values = np.empty(room, np.int64), np.empty(room, data.dtype)
         h, grad_h = np.empty((tile, size), data.dtype), np.empty((tile, size), data.dtype)
         nodes, grad_out = np.empty(tile, np.int64), np.zeros((tile, wide), data.dtype)
         sums[block] = 0
@@ -291,8 +258,7 @@ def project_backward(
             if seen:
                 nodes[count] = node
                 _convolve_node(
-                    indptr, indices, data, table, below, scale, seed, 0, spans, steps, node, runs, columns, values,
-                    h, count,
+                    indptr, indices, data, table, below, scale, seed, 0, spans, steps, node, runs, h, count,
                 )  # fmt: skip
                 _activate(h, count, activation)
                 _drop(h, count, key_of(seed, table.size + node), hidden_below, hidden_scale)
@@ -311,8 +277,8 @@ def project_backward(
                     for i in range(size):
                         grad_h[index, i] = grad_h[index, i] if h[index, i] > 0 else 0
                 _filter_gradient(
-                    indptr, indices, data, table, below, scale, seed, spans, steps, nodes[index], columns, values,
-                    grad_h, index, sums, block,
+                    indptr, indices, data, table, below, scale, seed, spans, steps, nodes[index], grad_h, index, sums,
+                    block,
                 )  # fmt: skip
             count = 0
 
