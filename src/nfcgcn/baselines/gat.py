@@ -15,6 +15,7 @@ from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.layers import Remembered, at_least_one, check_rate, multiply
 from nfcgcn.models import NodeClassifier
 
+
 class AttentionConv(nn.Module):
     r"""Average a linear map of the neighbours, and of the node itself, by learned weights.
 

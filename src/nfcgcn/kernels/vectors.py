@@ -113,9 +113,7 @@ def add_weighted(
 def add_inner(_: Any, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> Any:
     """``out[at + l] += sum_k a[a_at + k length + l] * b[b_at + k length + l]`` for ``k < steps`` and ``l < length``."""
 
-    def emit(
-        loops: _Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any
-    ) -> None:
+    def emit(loops: _Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> None:
         for lane, vector, _ in loops.tiles(length, wide=False):
             place = loops.add(at, lane)
             total = loops.variable(loops.load(out, place, vector))
