@@ -52,18 +52,19 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         rows, a, b, scores, weights, out = ctx.saved_tensors
         edges, heads = ctx.edges, weights.shape[1]
-        slopes, grad_rows = torch.empty_like(weights), torch.empty_like(rows)
+        slopes, pull, grad_h = torch.empty_like(weights), torch.empty_like(rows), torch.empty_like(out)
         grad_scores, grad_vectors = torch.empty_like(scores), rows.new_empty(TASKS, 2, len(a))
         by_source = edges.from_source.transpose
-        pull, out = _by_channel(grad, heads), _by_channel(out, heads)
-        arrays = (rows, a, b, scores, weights, out, pull, slopes, grad_scores, grad_rows, grad_vectors)
+        arrays = (
+            rows, a, b, scores, weights, out, grad.contiguous(), pull, slopes, grad_scores, grad_h, grad_vectors,
+        )  # fmt: skip
         follow_torch()
         _backward(
             edges.starts.numpy(), by_source.crow_indices().numpy(), by_source.col_indices().numpy(), _targets(edges),
             *ctx.mask, ctx.slope, *(t.detach().numpy() for t in arrays),
         )  # fmt: skip
         grad_source, grad_target = grad_vectors.sum(0).view(2, -1, heads).mT
-        return grad_rows.view(len(rows), -1, heads).mT.flatten(1), grad_source, grad_target, None, None, None
+        return grad_h, grad_source, grad_target, None, None, None
 
 
 def _by_channel(rows: Tensor, heads: int) -> Tensor:
@@ -136,10 +137,10 @@ def _forward(
 @compiled
 def _backward(
     starts: Any, source_starts: Any, source_edges: Any, targets: Any, below: Any, scale: Any, seed: Any, slope: Any,
-    rows: Any, a: Any, b: Any, scores: Any, weights: Any, out: Any, pull: Any, slopes: Any, grad_scores: Any,
-    grad_rows: Any, grad_vectors: Any,
+    rows: Any, a: Any, b: Any, scores: Any, weights: Any, out: Any, grad_out: Any, pull: Any, slopes: Any,
+    grad_scores: Any, grad_h: Any, grad_vectors: Any,
 ) -> None:  # fmt: skip
-    r"""Write the gradients of rows and vectors, ``pull`` being that of ``out``, ``slopes [E, heads]`` of the scores.
+    r"""Write the gradients of h and of the two vectors; ``pull`` is that of ``out`` by channel, ``slopes`` of an edge.
 
     A softmax's gradient takes off :math:`\sum_j \alpha_{ij} \partial / \partial \alpha_{ij}`, for each edge of a node
     the same: what the node's gradient and value give multiplied.
@@ -149,13 +150,18 @@ def _backward(
     channels = width // heads
     for task in prange(TASKS):
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
-            grad_scores[1, node] = 0
-            add_inner(grad_scores, (num_nodes + node) * heads, pull, node * width, out, node * width, channels, heads)
+            for head in range(heads):
+                grad_scores[1, node, head] = 0
+                for channel in range(channels):
+                    grad = grad_out[node, head * channels + channel]
+                    grad_scores[1, node, head] += grad * out[node, head * channels + channel]
+                    pull[node, channel * heads + head] = grad
     for task in prange(TASKS):
         factors, inner = np.empty(heads, rows.dtype), np.empty(heads, rows.dtype)
+        sums = np.empty(width, rows.dtype)
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             grad_scores[0, node] = 0
-            grad_rows[node] = 0
+            sums[:] = 0
             for place in range(source_starts[node], source_starts[node + 1]):
                 edge = source_edges[place]
                 to = targets[edge]
@@ -170,7 +176,10 @@ def _backward(
                     slopes[edge, head] = grad
                     grad_scores[0, node, head] += grad
                     factors[head] *= weight
-                add_weighted(grad_rows, node * width, factors, 0, pull, to * width, channels, heads)
+                add_weighted(sums, 0, factors, 0, pull, to * width, channels, heads)
+            for head in range(heads):
+                for channel in range(channels):
+                    grad_h[node, head * channels + channel] = sums[channel * heads + head]
     for task in prange(TASKS):
         grad_vectors[task] = 0
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
@@ -178,9 +187,11 @@ def _backward(
             for edge in range(starts[node], starts[node + 1]):
                 for head in range(heads):
                     grad_scores[1, node, head] += slopes[edge, head]
+            for head in range(heads):
+                for channel in range(channels):
+                    here = channel * heads + head
+                    change = grad_scores[0, node, head] * a[here] + grad_scores[1, node, head] * b[here]
+                    grad_h[node, head * channels + channel] += change
             for end in range(2):
-                at = (end * num_nodes + node) * heads
-                vector = b if end else a
-                add_weighted(grad_rows, node * width, grad_scores, at, vector, 0, channels, heads)
-                to = (task * 2 + end) * width
+                at, to = (end * num_nodes + node) * heads, (task * 2 + end) * width
                 add_weighted(grad_vectors, to, grad_scores, at, rows, node * width, channels, heads)
