@@ -48,6 +48,11 @@ def add_product(c, a, a_row, a_step, b, rows, steps, length):
 
 
 @njit
+def keep(out, scale, kept):
+    vectors.keep(out, 5, scale, kept)
+
+
+@njit
 def tanh(x, length):
     vectors.tanh(x, 1, length)
 
@@ -158,3 +163,13 @@ def test_tanh_of_what_is_no_finite_number(dtype):
     out = np.array([2, np.nan, np.inf, -np.inf], dtype)
     tanh(out, 3)  # from the second on
     np.testing.assert_allclose(out, np.array([2, np.nan, 1, -1], dtype), rtol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_keep_scales_what_has_a_bit_and_clears_the_rest_of_32(dtype, kept):
+    out = numbers(50, dtype=dtype)
+    expected = out.copy()
+    expected[5:37] = [out[5 + bit] * dtype(2.5) if kept >> bit & 1 else 0 for bit in range(32)]
+    keep(out, dtype(2.5), kept)
+    np.testing.assert_array_equal(out, expected)

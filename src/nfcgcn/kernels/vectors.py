@@ -188,6 +188,21 @@ def _product(*, add: bool) -> Callable[..., None]:
 
 
 @primitive
+def keep(_: Any, out: Any, at: Any, scale: Any, kept: Any) -> Any:
+    """Multiply 32 numbers from ``out[at]`` on by `scale`, or by 0 where `kept` has no bit for them."""
+
+    def emit(loops: _Emitter, out: Any, at: Any, scale: Any, kept: Any) -> None:
+        vector = ir.VectorType(loops.number, BYTES // loops.size)
+        factor = loops.spread(scale, vector)
+        for first in range(0, 32, vector.count):
+            place = loops.shift(at, first)
+            value = loops.mul(loops.load(out, place, vector), factor)
+            loops.store(loops.where(kept, first, value), out, place)
+
+    return _signature(emit, out, at, scale, kept)
+
+
+@primitive
 def tanh(_: Any, out: Any, at: Any, length: Any) -> Any:
     r"""``out[at + l] = tanh(out[at + l])`` for ``l < length``, to a few units in the last place.
 
@@ -297,6 +312,13 @@ class _Emitter:
         yield builder.cttz(now, ir.Constant(ir.IntType(1), 1))
         builder.branch(check)
         builder.position_at_end(end)
+
+    def where(self, bits: Any, first: int, value: Any) -> Any:
+        """Return the numbers of a vector for which there is a 1 among `bits` from `first` on, and 0 for the others."""
+        count = value.type.count
+        part = self.builder.trunc(self.builder.lshr(bits, self._int(first)), ir.IntType(count))
+        chosen = self.builder.bitcast(part, ir.VectorType(ir.IntType(1), count))
+        return self.builder.select(chosen, value, self._constant(0.0, value.type))
 
     def variable(self, value: Any) -> Any:
         """Make what can be set, and set it."""

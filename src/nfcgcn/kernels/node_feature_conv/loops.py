@@ -9,7 +9,7 @@ from numba import prange, uint32
 
 from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD
-from nfcgcn.kernels.vectors import add_product, add_runs, combine, multiply, scatter, tanh
+from nfcgcn.kernels.vectors import add_product, add_runs, combine, keep, multiply, scatter, tanh
 
 BLOCKS = 8
 """Pieces that a sum over nodes is cut into, each the work of one thread; no function of the number of threads."""
@@ -199,10 +199,12 @@ def _drop(h: Any, index: Any, key: Any, below: Any, scale: Any) -> None:
     """Drop cells of ``h[index]`` and scale the others up, where `below` is not 0."""
     size = h.shape[1]
     if below:
-        for first in range(0, size, WORD):
-            bits = kept_bits(key, first, size - first, below)
-            for i in range(first, min(first + WORD, size)):
-                h[index, i] = h[index, i] * scale if bits >> uint32(i - first) & uint32(1) else 0
+        whole = size // WORD * WORD
+        for first in range(0, whole, WORD):
+            keep(h, index * size + first, scale, kept_bits(key, first, WORD, below))
+        bits = kept_bits(key, whole, size - whole, below)
+        for i in range(whole, size):
+            h[index, i] *= scale if bits >> uint32(i - whole) & uint32(1) else 0
 
 
 @compiled
