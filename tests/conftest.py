@@ -37,11 +37,15 @@ def _why_no_data() -> str | None:
 
 # Files that take long are begun first, so that both processes of `make test` end together. The first compiles all of
 # Numba's kernels, once; the second needs none of them meanwhile.
-FIRST = ("test_contract.py", "test_gpu.py", "test_reproduce.py", "test_stack.py", "test_cli.py", "test_estimator.py")
+FIRST = (
+    "contract", "gpu", "reproduce", "estimator", "cli", "stack", "tuning", "examples", "reproduction_report",
+    "paper_figures", "benchmark",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    names = {f"test_{name}": rank for rank, name in enumerate(FIRST)}
+    items.sort(key=lambda item: names.get(item.path.stem, len(FIRST)))
     why = _why_no_data()
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
