@@ -35,7 +35,17 @@ def _why_no_data() -> str | None:
     return None if PLANETOID.is_dir() else "NFCGCN_DATA is set to a folder that holds no planetoid/"
 
 
+# Files that take long are begun first, so that both processes of `make test` end together. The first compiles all of
+# Numba's kernels, once; the second needs none of them meanwhile.
+FIRST = (
+    "contract", "gpu", "reproduce", "estimator", "cli", "stack", "tuning", "examples", "reproduction_report",
+    "paper_figures", "benchmark",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    names = {f"test_{name}": rank for rank, name in enumerate(FIRST)}
+    items.sort(key=lambda item: names.get(item.path.stem, len(FIRST)))
     why = _why_no_data()
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
@@ -59,6 +69,16 @@ def threads() -> Iterator[Callable[[int], None]]:
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int], None]]:
+    """Lets no file grow beyond so many bytes, until the test ends."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from nfcgcn import datasets
 from nfcgcn.graph import Graph
 from nfcgcn.systems import SYSTEMS
 
-QUICK = ("--set", "epochs=3")
+QUICK = ("--set", "epochs=3", "--set", "num_test=100")  # the picture of few nodes is drawn soon
 
 
 def test_train_without_arguments_learns_the_digits_and_writes_a_complete_folder(run, tmp_path):
@@ -174,7 +173,7 @@ def test_an_earlier_run_is_replaced_by_force_alone(run):
         "error: here holds an earlier run; choose another folder with --out or replace it by --force\n",
     )
     assert Path("here/result.json").read_text() == before
-    assert run("train", "--set", "epochs=2", "--out", "here", "--force")[0] == 0
+    assert run("train", *QUICK, "--set", "epochs=2", "--out", "here", "--force")[0] == 0
     assert json.loads(Path("here/result.json").read_text())["config"]["epochs"] == 2
     assert [p.name for p in Path().iterdir()] == ["here"]
 
@@ -230,16 +229,18 @@ def test_the_version_is_told(run):
     assert run("--version") == (0, f"{nfcgcn.__version__}\n", "")
 
 
-def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(run, tmp_path):
-    run("train", "digits", "--set", "epochs=1", "--out", "first")  # the kernels are compiled now
-    command = [sys.executable, "-m", "nfcgcn", "train", "digits", "--set", "epochs=100000", "--out", "here"]
+def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(tmp_path):
+    settings = [f"--set={setting}" for setting in ("epochs=100000", "num_test=100")]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        [sys.executable, "-m", "nfcgcn", "train", "digits", *settings, "--out", "here"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     assert process.stderr is not None
-    process.stderr.readline()  # the graph is loaded, training begins
-    time.sleep(5)
+    shown = ""
+    while "seed 0: loss" not in shown:  # the bar of a terminal: an epoch has ended
+        shown += process.stderr.read(1)
+        assert process.poll() is None, shown
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

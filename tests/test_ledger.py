@@ -158,18 +158,29 @@ def test_a_claim_keeps_others_off_until_its_process_is_killed(tmp_path):
 
 
 WRITE_MANY = """
-import sys
+import multiprocessing, sys
 from pathlib import Path
 from nfcgcn.ledger import Ledger
-record = eval(sys.argv[2])
-with Ledger(Path(sys.argv[1])) as ledger:
-    print(sum(ledger.add({**record, "seed": seed, "padding": "x" * seed * 150}) for seed in range(60)))
+
+def write(all_here):
+    all_here.wait()
+    with Ledger(Path(sys.argv[1])) as ledger:
+        record = eval(sys.argv[2])
+        added = [ledger.add({**record, "seed": seed, "padding": "x" * seed * 150}) for seed in range(60)]
+    print(sum(added), flush=True)
+
+fork = multiprocessing.get_context("fork")
+all_here = fork.Barrier(3)
+for _ in range(3):
+    fork.Process(target=write, args=[all_here]).start()
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 def test_processes_that_write_at_once_leave_whole_lines_each_once(tmp_path):
-    command = [sys.executable, "-c", WRITE_MANY, tmp_path, repr(RECORD)]
-    writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    written = [int(writer.communicate()[0]) for writer in writers]
+    command = [sys.executable, "-W", "ignore", "-c", WRITE_MANY, tmp_path, repr(RECORD)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    written = [int(count) for count in done.stdout.split()]
+    assert len(written) == 3
     assert sum(written) == 60
     assert sorted(record["seed"] for record in read(tmp_path)) == list(range(60))

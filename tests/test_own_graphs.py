@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -182,25 +181,16 @@ def test_datasets_are_as_they_were():
         GraphSource(graph="cora", text=["x"]).load()
 
 
-def test_a_full_disk_leaves_nothing_half_written(papers):
-    limit = 20_000  # enough for weights and settings, too little for the report
-    code = (
-        "import resource, sys\n"
-        "from nfcgcn import cli\n"
-        "sys.argv = ['nfcgcn', *sys.argv[2:], '--out', 'here']\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-        "cli.main()\n"
-    )
+def test_a_full_disk_leaves_nothing_half_written(run, papers, full_disk):
     before = sorted(p.name for p in papers.iterdir())
-    arguments = ["-", "train", *TABLES, "--model", "gcn", "--set", "epochs=2", "--json", "deep/out.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=papers, capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: cannot write "), done.stderr
+    full_disk(20_000)  # enough for weights and settings, too little for the report
+    arguments = ("--model", "gcn", "--set", "epochs=2", "--json", "deep/out.json", "--out", "here")
+    code, _, err = run("train", *TABLES, *arguments)
+    assert code == 2, err
+    last = err.splitlines()[-1]
+    assert last.startswith("error: cannot write "), err
     assert last.endswith(": File too large; choose another place")
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in err
     left = sorted(p.relative_to(papers).as_posix() for p in papers.rglob("*"))
     assert left == sorted([*before, "deep"])
 

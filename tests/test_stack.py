@@ -85,7 +85,7 @@ def trainer_of(made, graph, config):
 
 def test_epochs_on_the_device_are_those_of_the_loop(graph):
     # Dropout at a rate of one half comes out alike on every device; the sums are rounded otherwise.
-    config = TrainingConfig(epochs=5, learning_rate=0.05, patience=2)
+    config = TrainingConfig(epochs=3, learning_rate=0.7, patience=1)
     trainer = trainer_of(models(2), graph, config)
     record = captured.Record(trainer, None)
     for _ in range(config.epochs):
@@ -95,7 +95,7 @@ def test_epochs_on_the_device_are_those_of_the_loop(graph):
         parts, cpu = (SPLIT.train, SPLIT.val), torch.device("cpu")
         run = fit_in_steps(model.cpu(), graph, parts, config, seed=seed, device=cpu, on_epoch=None)
         history = record.histories[seed]
-        assert len(history) == len(run.history)
+        assert len(history) == len(run.history) == (3, 2)[seed]  # the second gives up, and would be best in its third
         for found, expected in zip(history, run.history, strict=True):
             assert found == pytest.approx(expected, rel=1e-4)
         assert int(trainer.best_epoch[seed]) == run.best["epoch"] == record.best[seed]["epoch"]

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from inspect import signature
 
@@ -71,11 +69,3 @@ def test_unknown_option(name, option, message):
 def test_at_hand_without_files():
     assert at_hand("digits") == "bundled"
     assert at_hand("citations") == "generated"
-
-
-def test_import_is_light():
-    code = (
-        "import sys, nfcgcn.datasets; print([m for m in ('sklearn','pooch','pandas','matplotlib') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -27,7 +27,7 @@ from nfcgcn.sampling import draw_neighbours
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VARIANTS = {"projected": gpu.projected, "node_feature_conv": gpu.node_feature_conv}
 SMALL = contract.Case(
-    "small", num_nodes=7, num_features=20, bandwidth=3, filters=3, size=6, stride=4, hidden=3, index_dtype=torch.int32
+    "small", num_nodes=6, num_features=16, bandwidth=3, filters=3, size=6, stride=4, hidden=3, index_dtype=torch.int32
 )
 LOGIC = [
     SMALL,
