@@ -126,8 +126,9 @@ class SparseGather(torch.autograd.Function):
         blocks = loops.blocks_of(draw.bandwidth)
         grad = _pad(grad)
         out = grad.new_empty(blocks, *ctx.shape[:2], grad.shape[1])
-        loops.gather_backward(*draw.x, draw.table, *draw.mask, grad.contiguous().numpy(), out.numpy())
-        return None, out.sum(0)[:, :, : ctx.shape[2]]
+        below, scale, seed = draw.mask
+        loops.gather_backward(*draw.x, draw.table, below, seed, grad.contiguous().numpy(), out.numpy())
+        return None, out.sum(0)[:, :, : ctx.shape[2]] * float(scale)
 
 
 def _pad(rows: Tensor) -> Tensor:

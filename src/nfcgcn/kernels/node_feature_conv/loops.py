@@ -74,9 +74,9 @@ def gather(
 
 @compiled
 def gather_backward(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, grad: Any, out: Any
+    indptr: Any, indices: Any, data: Any, table: Any, below: Any, seed: Any, grad: Any, out: Any
 ) -> None:
-    """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes."""
+    """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes, but not scaled up."""
     num_nodes, bandwidth = table.shape
     blocks, _, num_features, hidden = out.shape
     for task in prange(bandwidth * blocks):
@@ -95,7 +95,6 @@ def gather_backward(
             for first in range(0, count, WORD):
                 kept = kept_bits(key, first, count - first, below)
                 scatter(out, base, hidden, indices, data, start + first, kept, grad, node * hidden, hidden)
-        out[block, slot] *= scale
 
 
 def spans(num_features: int, size: int, stride: int, filters: int) -> Any:
