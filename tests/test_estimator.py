@@ -20,11 +20,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import nfcgcn
+from nfcgcn.config.registry import SYSTEMS, NFCGCNConfig
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.estimator import OWN, NFCClassifier, NFCEmbedder
 from nfcgcn.graph import Graph, Split
 from nfcgcn.settings import settings_of
-from nfcgcn.systems import SYSTEMS, NFCGCNConfig
 from nfcgcn.training import TrainingConfig
 
 

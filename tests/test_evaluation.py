@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfcgcn import training
+from nfcgcn.config.registry import make_config
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.evaluation import accuracy, class_scores, confusion, predict, repeat, summarise
 from nfcgcn.graph import Graph
-from nfcgcn.systems import make_config
 
 SETTINGS = {"split": "ratio", "epochs": 5, "kernel_size": 10, "stride": 5, "filters": 4}
 

@@ -32,8 +32,8 @@ def test_inside_pyg(tmp_path):
 
 
 def test_own_csv(tmp_path):
-    pytest.importorskip("nfcgcn.formats")
-    pytest.importorskip("nfcgcn.explain")
+    pytest.importorskip("nfcgcn.data.formats")
+    pytest.importorskip("nfcgcn.inference.explanation")
     printed, seconds = run("own_csv.py", tmp_path)
     lines = printed.splitlines()
     assert re.fullmatch(r"Graph\('papers', nodes=150, edges=\d+, features=\d+ sparse, classes=3\)", lines[0])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from nfcgcn.errors import DatasetError, GraphError
-from nfcgcn.files import FREE_BYTES, MAX_BYTES, check_size, is_folder, new_file, parsing, reading
+from nfcgcn.files import FREE_BYTES, MAX_BYTES, check_size, draft_of, is_folder, parsing, reading
 
 
-def test_a_new_file_takes_its_place_only_when_all_went_well(tmp_path):
+def test_a_draft_of_takes_its_place_only_when_all_went_well(tmp_path):
     path = tmp_path / "deep" / "file"
-    with new_file(path) as draft:
+    with draft_of(path) as draft:
         draft.write_text("first")
         assert not path.exists()
     assert path.read_text() == "first"
     assert path.stat().st_mode & 0o777 == 0o644
-    with pytest.raises(ZeroDivisionError), new_file(path) as draft:
+    with pytest.raises(ZeroDivisionError), draft_of(path) as draft:
         draft.write_text(f"second {1 / 0}")
     assert path.read_text() == "first"
     assert list(path.parent.iterdir()) == [path]

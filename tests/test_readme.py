@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nfcgcn.comparison import compare, select
-from nfcgcn.experiment import EXPERIMENTS, load_experiment
-from nfcgcn.ledger import read
-from nfcgcn.reproduction_report import main_table, reproduce_page, to_markdown
+from nfcgcn.reproduction.comparison import compare, select
+from nfcgcn.reproduction.experiment import EXPERIMENTS, load_experiment
+from nfcgcn.reproduction.ledger import read
+from nfcgcn.reproduction.page import main_table, reproduce_page, to_markdown
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import nfcgcn
-from nfcgcn import results
-from nfcgcn.checkpoint import to_json
-from nfcgcn.evaluation import repeat, summarise
-from nfcgcn.results import commit, describe, hardware
-from nfcgcn.systems import make_config
+from nfcgcn import evaluation as results
+from nfcgcn.config.registry import make_config
+from nfcgcn.evaluation import commit, describe, hardware, repeat, summarise
+from nfcgcn.files import to_json
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,10 @@ class DatasetError(NFCError):
     """A dataset that cannot be found, fetched or trusted."""
 
 
+class WriteError(NFCError):
+    """A file or folder that cannot be written."""
+
+
 class NFCWarning(UserWarning):
     """Something that works, but probably not as the user hopes."""
 

@@ -26,15 +26,15 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
+from nfcgcn.config.registry import make_config
+from nfcgcn.data.splits import hold_out
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.kernels import Precision
-from nfcgcn.layers import Activation, Classifier, Resample
-from nfcgcn.models import FeatureScale
+from nfcgcn.method.layers import Activation, Classifier, Resample
+from nfcgcn.method.model import FeatureScale
+from nfcgcn.method.sampling import SlotOrder
 from nfcgcn.randomness import generator
-from nfcgcn.sampling import SlotOrder
-from nfcgcn.splits import hold_out
-from nfcgcn.systems import make_config
 from nfcgcn.training import Monitor, choose_device, fit
 
 OWN = ("graph", "model", "preset", "settings", "validation_fraction", "random_state", "device")

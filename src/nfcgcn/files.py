@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from nfcgcn.errors import DatasetError, NFCError
+from nfcgcn.errors import DatasetError, NFCError, WriteError
 
 MAX_BYTES = 8 * 2**30
 """What a file may unpack to, at most."""
@@ -66,15 +70,89 @@ def check_size(path: Path, unpacked: int) -> None:
         )
 
 
+def check_free(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that holds something already, unless it is an earlier run and `force` is on."""
+    with _writing(folder):
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return
+    if not (folder / "config.json").is_file():
+        raise WriteError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
+    if not force:
+        raise WriteError(f"{folder} holds an earlier run; choose another folder with --out or replace it by --force")
+
+
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield an empty folder to write into; it takes the place of `folder` only when the block ends well."""
+    check_free(folder, force=force)
+    with _writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            draft.chmod(0o755)
+            yield draft
+            if folder.exists():
+                old = draft.with_name(draft.name + "-old")
+                folder.rename(old)
+                draft.rename(folder)
+                shutil.rmtree(old)
+            else:
+                draft.rename(folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written later, before the work that would be lost."""
+    with _writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
     """Yield a file to write beside `path`; it takes the place of `path` only when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as made:
-        draft = Path(made.name)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as made:
+            draft = Path(made.name)
+        try:
+            yield draft
+            draft.chmod(0o644)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write bytes into; it takes the place of `path` only when the block ends well."""
+    with draft_of(path) as draft, draft.open("wb") as file:
+        yield file
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with new_file(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def to_json(value: Any) -> str:
+    """Write a value as indented JSON text."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        yield draft
-        draft.chmod(0o644)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror or error}; choose another place") from error

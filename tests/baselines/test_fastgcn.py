@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from nfcgcn.baselines import GCN, FastGCN
 from nfcgcn.baselines.fastgcn import sample_columns
+from nfcgcn.data.splits import make_split
 from nfcgcn.errors import ConfigError
-from nfcgcn.layers import normalised_adjacency
-from nfcgcn.splits import make_split
+from nfcgcn.method.layers import normalised_adjacency
 from nfcgcn.training import TrainingConfig, fit
 
 GRAPHS = ["sparse_graph", "dense_graph"]

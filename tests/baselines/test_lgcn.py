@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from nfcgcn.baselines import LGCN
 from nfcgcn.baselines import lgcn as lgcn_module
 from nfcgcn.baselines.lgcn import LearnableGraphConv, group_neighbours, k_largest
+from nfcgcn.data.splits import make_split
 from nfcgcn.errors import ConfigError
-from nfcgcn.splits import make_split
 from nfcgcn.training import TrainingConfig, fit
 
 

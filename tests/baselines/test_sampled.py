@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from nfcgcn import NFCGCN
 from nfcgcn.baselines import GAT5, GCN5
+from nfcgcn.data.splits import make_split
 from nfcgcn.errors import ConfigError
-from nfcgcn.layers import GraphConv
-from nfcgcn.splits import make_split
+from nfcgcn.method.layers import GraphConv
 from nfcgcn.training import TrainingConfig, fit
 
 both = pytest.mark.parametrize("make", [GCN5, GAT5])

@@ -10,7 +10,7 @@ from nfcgcn.kernels import attention as attention_module
 from nfcgcn.kernels.attention import attention, cpu, reference
 from nfcgcn.kernels.attention.reference import Edges
 from nfcgcn.kernels.masks import reference as masks
-from nfcgcn.layers import normalised_adjacency
+from nfcgcn.method.layers import normalised_adjacency
 
 SIZES = [(1, 1), (1, 3), (8, 8), (8, 3), (3, 5), (5, 1), (35, 2)]
 NUM_NODES = 150

@@ -22,7 +22,7 @@ from nfcgcn.kernels.neighbour_draw import gpu as neighbour_draw
 from nfcgcn.kernels.node_feature_conv import gpu
 from nfcgcn.kernels.node_feature_conv.gpu_tables import PIECE, Options, Tables
 from nfcgcn.kernels.product.gpu import add_up, matmul, product, shifted, sparse_product
-from nfcgcn.sampling import draw_neighbours
+from nfcgcn.method.sampling import draw_neighbours
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VARIANTS = {"projected": gpu.projected, "node_feature_conv": gpu.node_feature_conv}

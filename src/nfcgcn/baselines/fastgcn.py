@@ -15,7 +15,7 @@ from nfcgcn.baselines.gcn import GCN
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.product import Factor, multiply
 from nfcgcn.kernels.product.reference import Sparse, product
-from nfcgcn.layers import Remembered, at_least_one
+from nfcgcn.method.layers import Remembered, at_least_one
 
 
 class FastGCN(GCN):

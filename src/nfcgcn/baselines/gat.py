@@ -12,8 +12,8 @@ from nfcgcn.kernels.attention import attention
 from nfcgcn.kernels.attention.reference import Edges
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.layers import Remembered, at_least_one, check_rate
-from nfcgcn.models import NodeClassifier
+from nfcgcn.method.layers import Remembered, at_least_one, check_rate
+from nfcgcn.method.model import NodeClassifier
 
 
 class AttentionConv(nn.Module):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.layers import GraphConv, Linear, at_least_one, check_rate, one_of
-from nfcgcn.models import NodeClassifier
+from nfcgcn.method.layers import GraphConv, Linear, at_least_one, check_rate, one_of
+from nfcgcn.method.model import NodeClassifier
 
 Mode = Literal["concat", "max", "lstm"]
 

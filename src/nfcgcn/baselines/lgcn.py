@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from nfcgcn.graph import Ints
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product.reference import product
-from nfcgcn.layers import GraphConv, Remembered, adjacency_lists, at_least_one, check_rate
-from nfcgcn.models import NodeClassifier
+from nfcgcn.method.layers import GraphConv, Remembered, adjacency_lists, at_least_one, check_rate
+from nfcgcn.method.model import NodeClassifier
 
 Neighbourhoods = list[tuple[Tensor, Tensor]]
 """Nodes of like degree ``[M]`` with their neighbours ``[M, width]``; N in the places left over."""

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.layers import Linear, at_least_one, check_rate
-from nfcgcn.models import NodeClassifier
+from nfcgcn.method.layers import Linear, at_least_one, check_rate
+from nfcgcn.method.model import NodeClassifier
 
 
 class MLP(NodeClassifier):

@@ -14,9 +14,9 @@ from nfcgcn.graph import Ints, csr_tensor
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product import Factor, multiply
 from nfcgcn.kernels.product.reference import Sparse, sparse_product
-from nfcgcn.layers import Remembered, adjacency_lists, at_least_one, check_rate
-from nfcgcn.models import NodeClassifier
-from nfcgcn.sampling import draw_lists
+from nfcgcn.method.layers import Remembered, adjacency_lists, at_least_one, check_rate
+from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.sampling import draw_lists
 
 
 class Hop(NamedTuple):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from nfcgcn.kernels.product import multiply
 from nfcgcn.kernels.product.reference import Sparse, product
-from nfcgcn.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
-from nfcgcn.models import NodeClassifier
+from nfcgcn.method.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
+from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.sampling import draw_neighbours
 from nfcgcn.randomness import generator
-from nfcgcn.sampling import draw_neighbours
 
 
 class SampledClassifier(NodeClassifier):

@@ -11,9 +11,9 @@ import typer
 from rich.status import Status
 from rich.table import Table
 
-from nfcgcn import checkpoint
+from nfcgcn import files
 from nfcgcn.cli.console import app, choose_device, err, make_table, out
-from nfcgcn.systems import SYSTEMS
+from nfcgcn.config.registry import SYSTEMS
 
 bench = typer.Typer(help="Time the kernels and the models.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -39,7 +39,7 @@ def bench_one(
     on_gpu = choose_device(device).type == "cuda"
 
     if json_file:
-        checkpoint.check_writable(json_file)
+        files.check_writable(json_file)
     wanted = BENCHED if dataset == "all" else ((dataset, activation, conv),)
     results = []
     with err.status("") as status:
@@ -47,15 +47,15 @@ def bench_one(
             label = f"{d}, {a}, {c}"
             say = partial(_tell, status, label)
             if on_gpu:
-                from nfcgcn.gpu_benchmark import bench_gpu_step
+                from nfcgcn.bench.gpu_step import bench_gpu_step
 
                 results.append(bench_gpu_step(d, activation=a, conv=c, data_dir=data_dir, say=say))
             else:
-                from nfcgcn.benchmark import bench_step
+                from nfcgcn.bench.step import bench_step
 
                 results.append(bench_step(d, activation=a, conv=c, threads=threads, data_dir=data_dir, say=say))
     if json_file:
-        checkpoint.write_text(json_file, checkpoint.to_json(results if dataset == "all" else results[0]))
+        files.write_text(json_file, files.to_json(results if dataset == "all" else results[0]))
     _print_bench(results)
 
 
@@ -71,16 +71,16 @@ def bench_all_models(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
 ) -> None:
     """Time a training step of every model beside PyTorch Geometric's GCN."""
-    from nfcgcn.benchmark import bench_models
+    from nfcgcn.bench.step import bench_models
 
     if json_file:
-        checkpoint.check_writable(json_file)
+        files.check_writable(json_file)
     with err.status("") as status:
         result = bench_models(
             dataset, threads=threads, data_dir=data_dir, say=lambda what: status.update(f"{dataset}: {what}")
         )
     if json_file:
-        checkpoint.write_text(json_file, checkpoint.to_json(result))
+        files.write_text(json_file, files.to_json(result))
     steps = result["step_ms"]
     fastest = min(ms for name, ms in steps.items() if name not in SYSTEMS)
     table = make_table(f"{dataset}, a training step", ">ms", ">of gcn", ">of PyG's GCN")

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from nfcgcn import checkpoint
+from nfcgcn import files
 from nfcgcn.cli.console import app, err, make_table, out
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.inference import checkpoint
 
 SUFFIXES = (".html", ".svg", ".csv")
 
@@ -32,8 +33,8 @@ def explain_run(
     top: Annotated[int, typer.Option(min=1, max=60, help="Contributions to show.")] = 20,
 ) -> None:
     """Say which features of which neighbour decided the class of a node; contributions add up to the score's change."""
-    from nfcgcn.explain import explain, explain_classes
-    from nfcgcn.reasons import class_reasons, find_node, node_reasons, write
+    from nfcgcn.inference.explanation import explain, explain_classes
+    from nfcgcn.reports.explanation_page import class_reasons, find_node, node_reasons, write
 
     if every_class == (node is not None):
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
@@ -42,7 +43,7 @@ def explain_run(
     if out_file is not None:
         if out_file.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
-        checkpoint.check_writable(out_file)
+        files.check_writable(out_file)
     saved = checkpoint.load_run(run)
     graph = read_graph(saved, source, [])
     if node is None:
@@ -54,7 +55,7 @@ def explain_run(
         explanation = explain(saved.model, graph, find_node(graph, node), target=target)
         reasons = node_reasons(explanation, graph, model=saved.system, class_name=saved.class_name, top=top)
     if out_file is not None:
-        checkpoint.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
+        files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
     out.print(Text(write(reasons.title), style="bold"), soft_wrap=True)
     for name, value, more in reasons.cards:
         out.print(Text(write(f"{name}: {value} ({more})")), soft_wrap=True)

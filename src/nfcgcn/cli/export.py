@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from nfcgcn import checkpoint
+from nfcgcn import files
 from nfcgcn.cli.console import app, out
 from nfcgcn.errors import ConfigError
-from nfcgcn.export import export
+from nfcgcn.inference import checkpoint
+from nfcgcn.inference.export import export
 
 
 @app.command("export")
@@ -21,7 +22,7 @@ def export_run(
     """Write a run's model as a programme that PyTorch alone can run, for graphs of any size."""
     if out_file.suffix != ".pt2":
         raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
-    checkpoint.check_writable(out_file)
+    files.check_writable(out_file)
     saved = checkpoint.load_run(run)
     notes = {"model": saved.system, "classes": saved.class_names, "features": saved.feature_names}
     programme = export(saved.model, out_file, notes=notes)

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from nfcgcn import checkpoint, inspection
+from nfcgcn import files
 from nfcgcn.cli.console import app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
+from nfcgcn.config import inspection
+from nfcgcn.config.registry import make_config
 from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_assignments
-from nfcgcn.systems import make_config
 
 MOST_CLASSES = 20
 """Classes whose label counts are printed, at most; the JSON has all."""
@@ -36,10 +37,10 @@ def inspect(
     if settings:
         raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
     if json_file:
-        checkpoint.check_writable(json_file)
+        files.check_writable(json_file)
     found = inspection.inspect(source.load(options), system=model)
     if json_file:
-        checkpoint.write_text(json_file, checkpoint.to_json(found))
+        files.write_text(json_file, files.to_json(found))
     for name, value in _lines(found):
         out.print(f"{name:<18}{value}", highlight=False, markup=False, soft_wrap=True)
     if found["suggestions"]:

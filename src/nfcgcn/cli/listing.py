@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from nfcgcn import datasets
+from nfcgcn import data as datasets
 from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.config.registry import PRESETS, SYSTEMS, SplitConfig, preset_tables
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.settings import settings_of
-from nfcgcn.systems import PRESETS, SYSTEMS, SplitConfig, preset_tables
 from nfcgcn.training import TrainingConfig
 
 

@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from nfcgcn import checkpoint, inference
-from nfcgcn.checkpoint import SavedRun
+from nfcgcn import files
 from nfcgcn.cli.console import app, choose_device, err, out
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Floats, Graph
-from nfcgcn.inference import LAYERS, Prediction
+from nfcgcn.inference import checkpoint
+from nfcgcn.inference import prediction as inference
+from nfcgcn.inference.checkpoint import SavedRun
+from nfcgcn.inference.prediction import LAYERS, Prediction
 
 LONGEST_ID = 1000
 """Characters of an id in an .npz file, whose texts are all as long as the longest."""
@@ -51,13 +53,13 @@ def predict(
     """
     chosen = choose_device(device)
     saved = checkpoint.load_run(run)
-    checkpoint.check_writable(out_file)
+    files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
     found = inference.predict_proba(saved.model, graph, draws=draws, seed=saved.seed, device=chosen)
     rows = list(_rows(saved, graph, found, uncertain=draws > 1))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    checkpoint.write_text(out_file, text.getvalue())
+    files.write_text(out_file, text.getvalue())
     if found.draws < draws:
         err.print(f"{saved.system} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
     _warn_of_formulas(rows)
@@ -91,7 +93,7 @@ def embed(
         raise ConfigError(unknown("layer", layer, LAYERS))
     chosen = choose_device(device)
     saved = checkpoint.load_run(run)
-    checkpoint.check_writable(out_file)
+    files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
     found = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
     (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, found)
@@ -153,7 +155,7 @@ def _write_npz(path: Path, graph: Graph, found: Floats) -> None:
     longest = max(map(len, graph.node_names or ("",)), default=0)
     if longest > LONGEST_ID:
         raise ConfigError(f"an id of {longest} characters is too long for .npz, {LONGEST_ID} are allowed; use .parquet")
-    with checkpoint.new_file(path) as file:
+    with files.new_file(path) as file:
         np.savez(file, ids=np.asarray(ids), embedding=found)
 
 
@@ -162,5 +164,5 @@ def _write_parquet(path: Path, graph: Graph, found: Floats) -> None:
     import pyarrow.parquet
 
     columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(found.T)}}
-    with checkpoint.new_file(path) as file:
+    with files.new_file(path) as file:
         pyarrow.parquet.write_table(pyarrow.table(columns), file)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from nfcgcn import ledger
 from nfcgcn.cli.console import app, make_table, out
-from nfcgcn.comparison import compare, select
-from nfcgcn.experiment import Experiment
-from nfcgcn.sheets import Sheet, sheets
+from nfcgcn.reproduction import ledger
+from nfcgcn.reproduction.comparison import compare, select
+from nfcgcn.reproduction.experiment import Experiment
+from nfcgcn.reproduction.tables import Sheet, sheets
 
 FOLDER = Path("runs/reproduction")
 
@@ -30,7 +30,7 @@ def report(
 
 def write_page(folder: Path, *, device: str | None = None) -> None:
     """Write the page and say where it is."""
-    from nfcgcn.reproduction_report import write_report
+    from nfcgcn.reproduction.page import write_report
 
     page = write_report(folder, device=device)
     out.print(f"report: {page}", highlight=False, markup=False, soft_wrap=True)

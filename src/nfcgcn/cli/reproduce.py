@@ -11,12 +11,13 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from nfcgcn import reproduction, schedule
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
-from nfcgcn.experiment import EXPERIMENTS, load_experiment
-from nfcgcn.ledger import Record, read
-from nfcgcn.measurement import where
+from nfcgcn.reproduction import runner as reproduction
+from nfcgcn.reproduction import schedule
+from nfcgcn.reproduction.experiment import EXPERIMENTS, load_experiment
+from nfcgcn.reproduction.ledger import Record, read
+from nfcgcn.reproduction.measurement import where
 
 
 @app.command()

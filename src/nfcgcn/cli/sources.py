@@ -12,12 +12,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from rich.markup import escape
 
-from nfcgcn import datasets
-from nfcgcn.checkpoint import SavedRun
+from nfcgcn import data as datasets
 from nfcgcn.cli.console import err
+from nfcgcn.data.formats.tables import stem
 from nfcgcn.errors import ConfigError
-from nfcgcn.formats.tables import stem
 from nfcgcn.graph import Graph
+from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.settings import read_assignments, read_number
 
 

@@ -12,16 +12,16 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from nfcgcn import checkpoint
+from nfcgcn import files
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, out, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.evaluation import Repeat, class_scores, confusion, repeat
+from nfcgcn.config.registry import PRESETS, SUGGESTED, SYSTEMS, make_config, suggest
+from nfcgcn.evaluation import Repeat, class_scores, confusion, describe, repeat
 from nfcgcn.graph import Graph
+from nfcgcn.inference import checkpoint
 from nfcgcn.randomness import generator
-from nfcgcn.report import Page, render
-from nfcgcn.results import describe
+from nfcgcn.reports.run_page import Page, render
 from nfcgcn.settings import read_assignments
-from nfcgcn.systems import PRESETS, SUGGESTED, SYSTEMS, make_config, suggest
 
 MOST_PICTURED = 1500
 """Test nodes in the picture of the learned representation, at most."""
@@ -59,9 +59,9 @@ def train(
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
-    checkpoint.check_free(folder, force=force)
+    files.check_free(folder, force=force)
     if json_file:
-        checkpoint.check_writable(json_file)
+        files.check_writable(json_file)
     graph = source.load(options)
     if graph.given is not None:
         settings.setdefault("split", "given")
@@ -86,11 +86,11 @@ def train(
     )
     result["interrupted"] = interrupted = result["interrupted"] or len(repeats) < seeds
     shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
-    with checkpoint.new_folder(folder, force=force) as draft:
-        checkpoint.save_run(draft, graph, result, repeats, shown)
-        checkpoint.write_text(draft / "report.html", render(_page(graph, result, repeats, shown, chosen)))
+    with files.new_folder(folder, force=force) as draft:
+        checkpoint.save_run(draft, graph, result, {r.seed: r.run for r in repeats}, shown.seed)
+        files.write_text(draft / "report.html", render(_page(graph, result, repeats, shown, chosen)))
     if json_file:
-        checkpoint.write_text(json_file, checkpoint.to_json(result))
+        files.write_text(json_file, files.to_json(result))
     if interrupted:
         err.print("interrupted: the best state so far was kept and scored")
     _print_result(result, folder)

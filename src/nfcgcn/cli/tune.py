@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nfcgcn import checkpoint, tuning
+from nfcgcn import files
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
+from nfcgcn.config.registry import PRESETS, make_config
+from nfcgcn.search import tuning
+from nfcgcn.search.trials import Trial
 from nfcgcn.settings import read_assignments
-from nfcgcn.study import Trial
-from nfcgcn.systems import PRESETS, make_config
 from nfcgcn.training import Epoch
 
 
@@ -60,7 +61,7 @@ def tune(
     study = study_file or preset_file.with_suffix(".study.json")
     tuning.check_preset_path(preset_file)
     for path in (preset_file, study):
-        checkpoint.check_writable(path)
+        files.check_writable(path)
     graph = source.load(options)
     config = make_config(model, graph=graph, dataset=source.dataset, preset=preset, settings=settings)
     err.print(

@@ -11,8 +11,8 @@ import torch
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Split
-from nfcgcn.models import NodeClassifier
-from nfcgcn.training import captured
+from nfcgcn.method.model import NodeClassifier
+from nfcgcn.training import cuda_graph
 from nfcgcn.training.loop import fit_in_steps
 from nfcgcn.training.values import Epoch, Judges, Monitor, Run, Stopping, TrainingConfig, choose_device
 
@@ -50,8 +50,8 @@ def fit(
         try:
             told = None if on_epoch is None else (lambda _, epoch: on_epoch(epoch))
             parts = [(split.train, judges)]
-            return captured.fit_as_graph([model], graph, parts, config, seeds=[seed], device=device, on_epoch=told)[0]
-        except captured.Refusal as refusal:
+            return cuda_graph.fit_as_graph([model], graph, parts, config, seeds=[seed], device=device, on_epoch=told)[0]
+        except cuda_graph.Refusal as refusal:
             log.debug("no CUDA graph: %s", refusal)
     return fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
 
@@ -81,8 +81,8 @@ def fit_together(
                 for split in splits[1:]:
                     split.check(graph)
             parts = [(split.train, split.val) for split in splits]
-            return captured.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
-        except captured.Refusal as refusal:
+            return cuda_graph.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
+        except cuda_graph.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
     runs: list[Run] = []
     for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):

@@ -1,7 +1,7 @@
 """Draw distinct neighbours of every node.
 
 The variants for arrays, ``reference`` and ``cpu``, are chosen here; for an adjacency that lies on a GPU
-:func:`~nfcgcn.sampling.draw_table` takes ``gpu``. All give the same table.
+:func:`~nfcgcn.method.sampling.draw_table` takes ``gpu``. All give the same table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Timings of training steps beside plain PyTorch and PyTorch Geometric."""

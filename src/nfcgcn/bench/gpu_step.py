@@ -1,0 +1,236 @@
+"""How long a training step takes on a GPU beside others, and how far its kernels are from what the device could do."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nfcgcn.bench.step import PlainNFCGCN, pyg_gat, pyg_gcn, step_config
+from nfcgcn.config.registry import Config
+from nfcgcn.data import load
+from nfcgcn.errors import NFCError
+from nfcgcn.evaluation import environment
+from nfcgcn.graph import Graph
+from nfcgcn.kernels import contract
+from nfcgcn.randomness import torch_randomness
+from nfcgcn.training import cuda_graph, fit_together
+from nfcgcn.training.side_by_side import Stack
+
+WARM_UP = 5
+REPEATS = 21
+SEEDS = 10
+BANDWIDTH = 4.8e12
+"""Bytes a second that an H200's memory moves, by its data sheet."""
+RATE = 67e12
+"""Float32 operations a second, likewise."""
+LAUNCH = 2e-6
+"""Seconds from one kernel of a graph to the next, about."""
+
+
+def bench_gpu_step(
+    dataset: str,
+    *,
+    activation: str = "none",
+    conv: str = "1d",
+    data_dir: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Time a training step with Adam of each system on the GPU, ours as a CUDA graph; medians of CUDA events.
+
+    The contract of the kernels is checked first; a broken one is not timed.
+    """
+    device = torch.device("cuda")
+    graph = load(dataset, data_dir=data_dir)
+    config = step_config(dataset, activation, conv)
+    say("contract")
+    check_gpu_contract()
+    split = config.split.make(graph, 0)
+    nodes = torch.from_numpy(split.train).to(device)
+    dense = graph.x.to(device).to_dense()
+    with torch_randomness(0, "weights"):
+        others = {
+            "plain": PlainNFCGCN(graph, config),
+            "pyg_gcn": pyg_gcn(graph, config),
+            "pyg_gat": pyg_gat(graph),
+        }
+    result: dict[str, Any] = {}
+    for name, model in others.items():
+        say(name)
+        step, evaluate = _eager(model.to(device), dense, graph, nodes)
+        result[f"{name}_mib"] = _extra_memory(step)
+        result |= {f"{name}_ms": _milliseconds(step), f"{name}_eval_ms": _milliseconds(evaluate)}
+        del model, step, evaluate
+    del others, dense
+    say("ours")
+    trainer = _trainer(graph, config, 1)
+    result["ours_mib"] = _extra_memory(trainer.train_step)
+    step_graph = trainer.capture(trainer.train_step)
+    result["ours_ms"] = _milliseconds(step_graph.replay)
+    result["ours_eval_ms"] = _milliseconds(trainer.capture(trainer.validate).replay)
+    result["ours_without_graph_ms"] = _milliseconds(trainer.train_step)
+    result["kernels"] = _kernels(trainer)
+    del trainer, step_graph
+    say(f"{SEEDS} seeds")
+    trainer = _trainer(graph, config, SEEDS)
+    result[f"seeds{SEEDS}_ms"] = _milliseconds(trainer.capture(trainer.train_step).replay)
+    del trainer
+    for count in (1, SEEDS):
+        _fit_seconds(graph, config, count)  # compiles what is not compiled yet
+        result[f"fit_{count}_s"] = _fit_seconds(graph, config, count)
+    return {
+        "dataset": graph.name,
+        "activation": activation,
+        "conv": conv,
+        "repeats": REPEATS,
+        "graph": True,
+        **result,
+        "config": config.values,
+        **environment(device),
+    }
+
+
+def check_gpu_contract() -> None:
+    """Refuse to go on where the GPU kernels break their contract."""
+    from nfcgcn.kernels.node_feature_conv import gpu
+
+    for case in contract.cases():
+        if case.dropout == 0.5:
+            complaint = contract.violation("projected", gpu.projected, case, torch.float32, device="cuda")
+            if complaint:
+                raise NFCError(f"the GPU kernel breaks its contract, so nothing is timed: {case.name}: {complaint}")
+
+
+def _eager(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return a training step with Adam and an evaluation pass, as one writes them in PyTorch."""
+    edge_index, y = graph.edge_index.to(x.device), graph.y.to(x.device)[nodes]
+    if isinstance(model, PlainNFCGCN):
+        model.table, model.adjacency = model.table.to(x.device), model.adjacency.to(x.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x, edge_index)[nodes], y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    @torch.no_grad()
+    def evaluate() -> None:
+        model.eval()
+        model(x, edge_index)
+
+    return step, evaluate
+
+
+def _trainer(graph: Graph, config: Config, count: int) -> cuda_graph.Trainer:
+    models = [config.build(graph, seed).to("cuda") for seed in range(count)]
+    splits = [config.split.make(graph, seed) for seed in range(count)]
+    parts = [(split.train, split.val) for split in splits]
+    device = torch.device("cuda")
+    net = cuda_graph.make_net(models, graph, config.training, device)
+    return cuda_graph.Trainer(net, graph, parts, config.training, range(count), device)
+
+
+def _fit_seconds(graph: Graph, config: Config, count: int) -> float:
+    """Return how long so many runs of all epochs take together, from built models to their best states."""
+    models = [config.build(graph, seed) for seed in range(count)]
+    splits = [config.split.make(graph, seed) for seed in range(count)]
+    start = time.perf_counter()
+    fit_together(models, graph, splits, config.training, seeds=range(count), device="cuda")
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _milliseconds(job: Callable[[], Any]) -> float:
+    for _ in range(WARM_UP):
+        job()
+    times = []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        job()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return float(np.median(times))
+
+
+def _extra_memory(job: Callable[[], Any]) -> float:
+    """Return by how many MiB a job, done twice, raises the memory on the device."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        job()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _kernels(trainer: cuda_graph.Trainer) -> list[dict[str, Any]]:
+    """List the kernels of one training step: launches, microseconds, and what the device would need at least.
+
+    The floor is the largest of: bytes that must move, counted once, over the memory's bandwidth; operations over the
+    rate; and the launches.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    trainer.train_step()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        trainer.train_step()
+        torch.cuda.synchronize()
+    micros: Counter[str] = Counter()
+    launches: Counter[str] = Counter()
+    for event in profiler.key_averages():
+        if event.device_time_total > 0:
+            micros[event.key[:60]] += event.device_time_total
+            launches[event.key[:60]] += event.count
+    work = _work(trainer)
+    return [
+        {
+            "kernel": name,
+            "launches": launches[name],
+            "us": round(spent, 1),
+            "floor_us": round(1e6 * max(LAUNCH * launches[name], *_least(*work.get(name, (0, 0)))), 1),
+        }
+        for name, spent in micros.most_common()
+    ]
+
+
+def _least(moved: float, operations: float) -> tuple[float, float]:
+    return moved / BANDWIDTH, operations / RATE
+
+
+def _work(trainer: cuda_graph.Trainer) -> dict[str, tuple[float, float]]:
+    """Return bytes and operations of our main kernels in one training step, dropped nonzeros not counted."""
+    net = trainer.net
+    assert isinstance(net, Stack)  # noqa: S101
+    tables = net.tables
+    of = dict(zip(net.names, net.stacked, strict=True))
+    weight, matrix = of["nfc.weight"], of["hidden.0.weight"]
+    _, filters, _, size = weight.shape
+    hidden = matrix.shape[2]
+    stride = next(iter(net.options.values())).stride
+    entries, nodes = len(tables.lists.nodes), tables.num_nodes
+    met = entries * (1 - net.map_dropout) * size / stride
+    h0 = nodes * matrix.shape[1]
+    slots = 4 * tables.bandwidth * tables.x.shape[1] * hidden
+    out = 4 * nodes * hidden
+    edges = net.adjacency[0].values().numel()
+    return {
+        "gather": (8 * len(tables.features.values) + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
+        "gather_backward": (8 * entries + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
+        "keep_in_map": (8 * entries, 40 * entries),
+        "keep_in_list": (12 * entries, 40 * entries),
+        "project": (8 * entries + 4 * matrix.numel() + out, 2 * met * filters + 2 * h0 * hidden + 20 * h0),
+        "project_backward": (8 * entries + 4 * h0 + out, 2 * met * filters + 4 * h0 * hidden + 24 * h0),
+        "convolve_backward": (8 * entries + 4 * h0, 2 * met * filters),
+        "_propagate": (4 * (12 * edges + 2 * out), 8 * edges * hidden),
+    }

@@ -1,0 +1,55 @@
+"""A user's own graph: .npz, tables of nodes and edges, PyG's ``Data`` and NetworkX, in; .npz, out."""
+
+from __future__ import annotations
+
+import os
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from nfcgcn.data.formats.networkx import from_networkx
+from nfcgcn.data.formats.npz import read_npz, write_npz
+from nfcgcn.data.formats.pyg import read_pyg
+from nfcgcn.data.formats.tables import SUFFIXES as TABLES
+from nfcgcn.data.formats.tables import read_folder, read_tables
+from nfcgcn.errors import DatasetError
+from nfcgcn.files import is_folder, reading
+from nfcgcn.graph import Graph
+
+__all__ = ["TABLES", "from_networkx", "is_path", "read", "read_npz", "read_pyg", "read_tables", "write_npz"]
+
+
+def read(path: str | PathLike[str], **options: Any) -> Graph:
+    """Read a graph from a file, by its suffix, or from a folder that holds nodes.csv and edges.csv or alike.
+
+    ``options`` are those of :func:`read_tables`: ``edges`` where `path` is a table of nodes, and what columns mean.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    if is_folder(path):
+        return read_folder(path, **options)
+    if name.endswith(TABLES):
+        return read_tables(path, **options)
+    if not name.endswith((".npz", ".pt")):
+        with reading(path):
+            path.stat()
+        raise DatasetError(
+            f"{path} cannot be read as a graph; give a folder with nodes and edges, or a file that ends in "
+            f".npz, .pt, {', '.join(TABLES)}"
+        )
+    # What an earlier graph's tables taught says nothing of a file that holds features as they are.
+    asked = [key for key, value in options.items() if value and key != "encoding"]
+    if asked:
+        raise DatasetError(f"--{asked[0]} is for tables of nodes and edges; {path} holds a graph as it is")
+    return read_npz(path) if name.endswith(".npz") else read_pyg(path)
+
+
+def is_path(name: str) -> bool:
+    """Tell a path from a mere name: it exists, has a suffix, or names a folder on the way."""
+    path = Path(name)
+    if path.suffix or "/" in name or os.sep in name:
+        return True
+    try:
+        return path.exists()
+    except OSError:
+        return True

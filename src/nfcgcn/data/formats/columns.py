@@ -1,0 +1,269 @@
+"""Columns of a table as features: what is learned from the cells, and how cells become numbers by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from nfcgcn.data.formats.table import MISSING, Cells, dates, plain_number
+from nfcgcn.data.formats.words import WordCounts
+from nfcgcn.errors import GraphError
+
+MOST_CATEGORIES = 256
+"""Different texts that a column of categories may hold, and never more than half as many as rows, above 10."""
+USUAL = (0.01, 10.0)
+"""Where a column's largest magnitude may lie for its numbers to be taken as they are: on the scale of the ones and
+zeros beside them. Others are standardised."""
+NOT_A_NUMBER = MISSING | {
+    "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "None", "none", "-nan", "-NaN", "?", "-",
+}  # fmt: skip
+"""Text that stands for an empty cell in a column of numbers."""
+LARGEST = float(np.finfo(np.float32).max)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
+
+Block = sp.csr_array | npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: ``(value - shift) / scale``, an empty cell counting as ``fill``."""
+
+    name: str
+    fill: float
+    shift: float
+    scale: float
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [self.name]
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column with few different texts: a feature each, one where the cell holds it."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name}={value}" for value in self.values]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A column of text by TF-IDF: words counted, weighted by rarity, each node's row of length one."""
+
+    name: str
+    vocabulary: tuple[str, ...]
+    idf: tuple[float, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name}: {word}" for word in self.vocabulary]
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of lists of words, counted."""
+
+    name: str
+    vocabulary: tuple[str, ...]
+    separator: str
+    """What stands between words in a cell of text; a space is any white space."""
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name}: {word}" for word in self.vocabulary]
+
+
+Column = Number | Category | Text | Words
+
+
+class Values:
+    """The cells of a column, gathered: as numbers, and as categories as long as those are few.
+
+    With ``known`` categories the others count as empty cells.
+    """
+
+    def __init__(self, name: str, table: str, *, known: Sequence[str] | None = None) -> None:
+        self.name = name
+        self.table = table
+        self.rows = 0
+        self.filled = 0
+        self.categories: dict[str, int] = {text: i for i, text in enumerate(known or ())}
+        self.few = True
+        self._fixed = known is not None
+        self.not_a_number: tuple[str, int] | None = None
+        self.num_texts = 0
+        self.num_dates = 0
+        self._codes: list[npt.NDArray[np.int32]] = []
+        self._numbers: list[npt.NDArray[np.float64]] = []
+
+    def add(self, cells: Cells) -> None:
+        """Take in some rows."""
+        import pandas as pd
+
+        if cells.dtype == object and list in set(map(type, cells.tolist())):
+            raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with --words or --ignore")
+        codes, distinct = pd.factorize(cells)
+        texts = distinct.tolist() if cells.dtype == object else [plain_number(value) for value in distinct.tolist()]
+        counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+        parsed = np.append(to_numbers(texts), np.nan) if cells.dtype == object else np.append(distinct, np.nan)
+        empty = np.array([text in MISSING for text in texts], bool)
+        unread = np.array([text not in NOT_A_NUMBER for text in texts], bool) & np.isnan(parsed[:-1])
+        if unread.any() and self.not_a_number is None:
+            first = int(np.flatnonzero(np.append(unread, False)[codes])[0])
+            self.not_a_number = (texts[codes[first]], self.rows + first + 1)
+        self.num_texts += int(counts[unread].sum())
+        self.num_dates += int(sum(n for n, text in zip(counts, texts, strict=True) if _DATE.fullmatch(text)))
+        self.filled += int(counts[~empty].sum())
+        self.rows += len(cells)
+        self._numbers.append(parsed[codes])
+        self._gather_categories(codes, texts, empty)
+
+    def _gather_categories(self, codes: Cells, texts: list[str], empty: npt.NDArray[np.bool_]) -> None:
+        if not self.few:
+            return
+        if not self._fixed:
+            for text in compress(texts, ~empty):
+                self.categories.setdefault(text, len(self.categories))
+            if len(self.categories) > MOST_CATEGORIES:
+                self.few = False
+                self._codes.clear()
+                return
+        numbers = [self.categories.get(text, -1) for text in texts]
+        self._codes.append(np.array([*numbers, -1], np.int32)[codes])
+
+    @property
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """``[N]``, NaN for an empty cell or one that holds no number."""
+        return np.concatenate(self._numbers)
+
+    @property
+    def codes(self) -> npt.NDArray[np.int32]:
+        """``[N]``, the place of each cell's text in ``categories``, -1 for an empty cell."""
+        return np.concatenate(self._codes)
+
+
+def to_numbers(texts: list[str]) -> npt.NDArray[np.float64]:
+    """Read texts as numbers, NaN where they are none."""
+    import pandas as pd
+
+    if not texts:
+        return np.zeros(0)
+    return np.asarray(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
+
+
+def learn(values: Values) -> Number | Category | None:
+    """Decide what a column is: numbers, categories, or, where all its cells are empty, nothing."""
+    where = f"column '{values.name}' of {values.table}"
+    if not values.filled:
+        return None
+    numbers = values.numbers
+    num_numbers = int((~np.isnan(numbers)).sum())
+    if num_numbers and not values.num_texts:
+        return _learn_number(values.name, where, numbers)
+    if num_numbers * 2 >= values.filled:
+        text, row = values.not_a_number or ("", 0)
+        raise GraphError(
+            f"{where} mixes numbers and text: {num_numbers} numbers, but row {row} says '{text[:40]}'; "
+            "correct it, leave the column out with --ignore, or take its cells as words with --words"
+        )
+    if values.num_dates * 2 >= values.filled:
+        raise GraphError(dates(values.name, values.table))
+    if (truth := _truth(values)) is not None:
+        return _learn_number(values.name, where, truth)
+    if not values.few or len(values.categories) > max(10, values.rows // 2):
+        found = f"{len(values.categories)}" if values.few else f"more than {MOST_CATEGORIES}"
+        raise GraphError(
+            f"{where} holds {found} different texts in {values.rows} rows, too many to be categories; "
+            f"read it as text with --text {values.name}, or leave it out with --ignore {values.name}"
+        )
+    return Category(values.name, tuple(sorted(values.categories)))
+
+
+def _truth(values: Values) -> npt.NDArray[np.float64] | None:
+    """Return a column of true and false as ones and zeros; None if it is no such column."""
+    if not values.few or not {text.lower() for text in values.categories} <= {"true", "false"}:
+        return None
+    return np.array([*(float(text.lower() == "true") for text in values.categories), np.nan])[values.codes]
+
+
+def _learn_number(name: str, where: str, numbers: npt.NDArray[np.float64]) -> Number:
+    _check_range(where, numbers)
+    found = numbers[~np.isnan(numbers)]
+    mean, top = float(found.mean()), float(np.abs(found).max())
+    if top == 0 or USUAL[0] <= top <= USUAL[1]:
+        return Number(name, fill=mean, shift=0.0, scale=1.0)
+    used = found[found != 0]
+    if 2 * len(used) < len(found):  # mostly zeros: they stay zeros, so that sparse features stay sparse
+        return Number(name, fill=mean, shift=0.0, scale=_positive(float(np.sqrt(np.mean(used**2)))))
+    return Number(name, fill=mean, shift=mean, scale=_positive(float(found.std())))
+
+
+def _positive(scale: float) -> float:
+    # Below that a column is constant but for rounding.
+    return scale if scale > 1e-30 else 1.0
+
+
+def _check_range(where: str, numbers: npt.NDArray[np.float64]) -> None:
+    bad = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if len(bad):
+        what = "infinite values" if np.isinf(numbers[bad]).all() else f"values beyond {LARGEST:.0e}"
+        raise GraphError(f"{where} holds {what}: {len(bad)}, the first in row {bad[0] + 1}; correct or empty the cells")
+
+
+def encode_number(column: Number, values: Values) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the column as one feature, and how many empty cells were filled."""
+    where = f"column '{column.name}' of {values.table}"
+    numbers = values.numbers
+    if values.num_texts:
+        truth = _truth(values)
+        if truth is None:
+            text, row = values.not_a_number or ("", 0)
+            raise GraphError(f"{where} must hold numbers, but row {row} says '{text[:40]}'; correct it")
+        numbers = truth
+    _check_range(where, numbers)
+    empty = np.isnan(numbers)
+    scaled = (np.where(empty, column.fill, numbers) - column.shift) / column.scale
+    _check_range(f"{where}, scaled as in training,", scaled)
+    return scaled.astype(np.float32)[:, None], int(empty.sum())
+
+
+def encode_category(column: Category, values: Values) -> sp.csr_array:
+    """Return a feature a category; cells that hold none of them are all zeros."""
+    place = {text: i for i, text in enumerate(column.values)}
+    codes = np.array([*(place[text] for text in values.categories), -1])[values.codes]
+    known = codes >= 0
+    starts = np.concatenate([[0], np.cumsum(known)])
+    ones = np.ones(int(known.sum()), np.float32)
+    return sp.csr_array((ones, codes[known], starts), shape=(len(codes), len(column.values)))
+
+
+def learn_words(name: str, counts: WordCounts) -> Words:
+    """Choose the words of a column of words."""
+    return Words(name, counts.choose(least=1), counts.separator or " ")
+
+
+def learn_text(name: str, counts: WordCounts) -> Text:
+    """Choose the words of a text column and weigh them by rarity, as scikit-learn does."""
+    vocabulary = counts.choose(least=2)
+    documents = np.bincount(counts.of(vocabulary).indices, minlength=len(vocabulary))
+    idf = np.log((1 + counts.rows) / (1 + documents)) + 1
+    return Text(name, vocabulary, tuple(idf.tolist()))
+
+
+def encode_text(column: Text, counts: WordCounts) -> sp.csr_array:
+    """Return TF-IDF weights, each row of length one or, without a known word, zero."""
+    from sklearn.preprocessing import normalize
+
+    weighted = counts.of(column.vocabulary).astype(np.float64)
+    weighted.data *= np.asarray(column.idf)[weighted.indices]
+    return sp.csr_array(normalize(weighted, copy=False), dtype=np.float32)

@@ -1,0 +1,115 @@
+"""How tables became features, as a value: learned once, kept with a run as JSON, followed by later tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
+
+from nfcgcn.data.formats.columns import Category, Column, Number, Text, Words
+from nfcgcn.errors import GraphError
+
+FORMAT = 1
+"""Version of the JSON; a reader refuses versions it does not know."""
+Form = Literal["sparse", "dense"]
+_KINDS: dict[str, type] = {"number": Number, "category": Category, "text": Text, "words": Words}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Everything learned from a graph's tables."""
+
+    columns: tuple[Column, ...]
+    """In the order of their features."""
+    form: Form
+    id: str | None
+    label: str | None
+    classes: tuple[str, ...] | None
+    split: str
+    source: str
+    target: str
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of all features, in order."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        columns = [{"kind": kind_of(column), **_plain(column)} for column in self.columns]
+        return {"format": FORMAT, **_plain(self), "columns": columns}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Encoding:
+        """Read what :meth:`to_json` gave; anything else is refused with the reason."""
+        if not isinstance(values, Mapping):
+            raise _damaged("it is no JSON object")
+        if values.get("format") != FORMAT:
+            raise GraphError(
+                f"the encoding has format {values.get('format')!r}, this version of nfcgcn reads {FORMAT}; train anew"
+            )
+        columns = values.get("columns")
+        if not isinstance(columns, list) or not columns:
+            raise _damaged("`columns` must be a list of columns")
+        read = tuple(_read_column(column) for column in columns)
+        if len({column.name for column in read}) != len(read):
+            raise _damaged("`columns` names a column twice")
+        return cls(**{**_read_fields(cls, values, skip="columns"), "columns": read})
+
+
+def kind_of(column: Column) -> str:
+    """Name the kind of a column: "number", "category", "text" or "words"."""
+    return next(kind for kind, known in _KINDS.items() if isinstance(column, known))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {key: list(part) if isinstance(part, tuple) else part for key, part in asdict(value).items()}
+
+
+def _damaged(reason: str) -> GraphError:
+    return GraphError(f"the encoding is damaged: {reason}; train anew")
+
+
+def _read_column(values: Any) -> Column:
+    kind = values.get("kind") if isinstance(values, Mapping) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise _damaged(f"a column must be of kind {', '.join(_KINDS)}, got {kind!r}")
+    column: Column = _KINDS[kind](**_read_fields(_KINDS[kind], values))
+    if isinstance(column, Text) and len(column.idf) != len(column.vocabulary):
+        raise _damaged(f"column '{column.name}' has {len(column.vocabulary)} words, but {len(column.idf)} weights")
+    if isinstance(column, Number) and column.scale <= 0:
+        raise _damaged(f"column '{column.name}' has scale {column.scale:g}, which must be above 0")
+    if isinstance(column, Words) and not column.separator:
+        raise _damaged(f"column '{column.name}' has an empty separator")
+    if len(set(column.feature_names)) != len(column.feature_names):
+        raise _damaged(f"column '{column.name}' holds the same word twice")
+    return column
+
+
+def _read_fields(kind: type, values: Mapping[str, Any], *, skip: str = "") -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    read = {}
+    for field in fields(kind):
+        if field.name == skip:
+            continue
+        if field.name not in values:
+            raise _damaged(f"`{field.name}` is missing")
+        value = values[field.name]
+        if not _fits(value, hints[field.name]):
+            raise _damaged(f"`{field.name}` is {str(value)[:40]!r}")
+        read[field.name] = tuple(value) if isinstance(value, list) else value
+    return read
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a JSON value is of a field's type: text, a number, a list of one of them, a choice, or none."""
+    if hint is str:
+        return isinstance(value, str)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if hint in (tuple[str, ...], tuple[float, ...]):
+        return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if hint == Form:
+        return value in get_args(Form)
+    return any(_fits(value, part) if part is not type(None) else value is None for part in get_args(hint))

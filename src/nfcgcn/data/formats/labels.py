@@ -1,0 +1,118 @@
+"""Labels and the given split, from the cells of their columns."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from nfcgcn.data.formats.columns import MOST_CATEGORIES, to_numbers
+from nfcgcn.data.formats.table import MISSING, Cells
+from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.graph import Ints, Split
+
+FEW = 10
+"""So many classes are never too many."""
+PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
+    """Return the classes in order, numbers by value and texts by letter; None where no row has a label."""
+    names = class_texts(cells)
+    counts: dict[str, int] = {}
+    for name in names:
+        if name is not None:
+            counts[name] = counts.get(name, 0) + 1
+    if not counts:
+        return None
+    total = sum(counts.values())
+    numbers = to_numbers(list(counts))
+    numeric = bool(np.isfinite(numbers).all())
+    whole = numeric and bool((numbers == np.floor(numbers)).all())
+    # Numbers that are classes come again and again; years or counts do not, or less often.
+    most = min(max(FEW, total // (8 if numeric else 2)), MOST_CATEGORIES if whole or not numeric else FEW)
+    if len(counts) > most:
+        if numeric:
+            raise GraphError(
+                f"{where} holds {len(counts)} different numbers in {total} rows: it looks like a regression target; "
+                "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label"
+            )
+        raise GraphError(
+            f"{where} holds {len(counts)} different texts in {total} rows, too many to be classes; "
+            "choose another column with --label"
+        )
+    if len(counts) == 1:
+        raise GraphError(
+            f"every label in {where} is '{next(iter(counts))}': there is nothing to tell apart; "
+            "choose another column with --label"
+        )
+    order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
+    found = list(counts)
+    return tuple(found[i] for i in order)
+
+
+def encode_labels(cells: Cells, classes: Sequence[str], where: str) -> Ints:
+    """Return the class of each row, -1 for none; texts that are no known class count as none, with a warning."""
+    place = {name: i for i, name in enumerate(classes)}
+    names = class_texts(cells)
+    labels = np.array([-1 if name is None else place.get(name, -1) for name in names], np.int64)
+    strange = sorted({name for name in names if name is not None and name not in place})
+    if strange:
+        warnings.warn(
+            f"{where} holds {len(strange)} classes that training did not see, taken as no label: {listed(strange)}",
+            NFCWarning,
+            stacklevel=2,
+        )
+    return labels
+
+
+def class_texts(cells: Cells) -> list[str | None]:
+    """Return each cell as the name of a class; whole numbers are written alike, "1.0" as "1"."""
+    tidy: dict[str | None, str | None] = {None: None}
+    names = []
+    for cell in cells.tolist():
+        if cell not in tidy:
+            tidy[cell] = _tidy(cell)
+        names.append(tidy[cell])
+    return names
+
+
+def _tidy(cell: str) -> str | None:
+    text = cell.strip()
+    if text in MISSING:
+        return None
+    if re.fullmatch(r"[+-]?\d{1,300}(\.0*)?", text, re.ASCII):
+        return str(int(text.partition(".")[0]))
+    return text
+
+
+def encode_split(cells: Cells, labels: Ints, where: str) -> Split | None:
+    """Return the split that a column names; rows without a label are in no part of it."""
+    parts = np.full(len(labels), "", dtype=object)
+    for row, cell in enumerate(cells.tolist()):
+        text = "" if cell is None or cell in MISSING else cell.strip().lower()
+        if text and text not in PARTS:
+            raise GraphError(
+                f"{where} says '{cell[:40]}' in row {row + 1}; a split is train, val, test or nothing: "
+                "correct it, or leave the column out with --ignore"
+            )
+        parts[row] = PARTS.get(text, "")
+    if not (parts != "").any() or not (labels >= 0).any():
+        return None
+    lost = int(((parts != "") & (labels < 0)).sum())
+    if lost:
+        warnings.warn(
+            f"{lost} of the rows that {where} puts into a part of the split have no label and were left out of it",
+            NFCWarning,
+            stacklevel=2,
+        )
+    train, val, test = (np.flatnonzero((parts == part) & (labels >= 0)) for part in ("train", "val", "test"))
+    return Split(train, val, test)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Write the first names in quotes, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"'{name[:40]}'" for name in names[:most]) + more

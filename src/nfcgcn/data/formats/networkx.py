@@ -1,0 +1,111 @@
+"""NetworkX graphs: node attributes are the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nfcgcn.data.formats.encoding import Encoding
+from nfcgcn.data.formats.nodes import Roles, encode_nodes
+from nfcgcn.data.formats.table import CHUNK, Cells, Chunk, dates
+from nfcgcn.data.formats.tables import Columns, as_columns, warn_of_no_edges
+from nfcgcn.errors import GraphError
+from nfcgcn.graph import Graph
+
+
+def from_networkx(
+    graph: Any,
+    *,
+    label: str | None = None,
+    text: Columns = (),
+    words: Columns = (),
+    ignore: Columns = (),
+    split: str | None = None,
+    encoding: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Graph:
+    """Build a graph from a NetworkX one, of any class; directions, weights and parallel edges are dropped.
+
+    Node attributes become features, labels and the given split as the columns of a table do in
+    :func:`nfcgcn.data.formats.read_tables`; a list of texts belongs into ``words``. Nodes are named by ``str``.
+    """
+    nodes = list(graph.nodes)
+    names = [str(node) for node in nodes]
+    place = {node: i for i, node in enumerate(nodes)}
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise GraphError(f"two nodes are written '{twice[:40]}'; relabel one, as names must differ as text")
+    known = None if encoding is None else Encoding.from_json(encoding)
+    roles = Roles(None, label, as_columns(text), as_columns(words), as_columns(ignore), split)
+    found = encode_nodes(_Attributes([graph.nodes[node] for node in nodes]), roles, known)
+    pairs = np.array([(place[a], place[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2).T
+    warn_of_no_edges(pairs, "the graph holds no edges")
+    return Graph.from_edges(
+        pairs,
+        found.features,
+        labels=found.labels,
+        name=name or str(graph.name or "graph"),
+        node_names=names,
+        feature_names=found.encoding.feature_names,
+        class_names=found.encoding.classes,
+        given=found.given,
+        encoding=found.encoding.to_json(),
+    )
+
+
+class _Attributes:
+    """The attributes of nodes as a table."""
+
+    name = "the node attributes"
+
+    def __init__(self, rows: Sequence[Mapping[Any, Any]]) -> None:
+        self.rows = rows
+        keys = dict.fromkeys(key for row in rows for key in row)
+        strange = next((key for key in keys if not isinstance(key, str)), None)
+        if strange is not None:
+            raise GraphError(f"the node attribute {strange!r} has no text as its name; rename it")
+        if not rows:
+            raise GraphError("the graph has no nodes")
+        if not keys:
+            raise GraphError("the nodes have no attributes to make features of")
+        self.columns: tuple[str, ...] = tuple(keys)
+
+    def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
+        for start in range(0, len(self.rows), CHUNK):
+            some = self.rows[start : start + CHUNK]
+            yield {name: _cells(name, [row.get(name) for row in some], as_text=name in texts) for name in wanted}
+
+
+def _cells(name: str, values: Sequence[Any], *, as_text: bool) -> Cells:
+    import datetime
+
+    # NumPy's own numbers, texts and arrays become Python's.
+    plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
+    if not as_text and all(value is None or isinstance(value, int | float) for value in plain):
+        return np.array([np.nan if value is None else _as_float(value) for value in plain], np.float64)
+    cells = np.empty(len(plain), dtype=object)
+    for i, value in enumerate(plain):
+        if isinstance(value, datetime.date) and not as_text:
+            raise GraphError(dates(name, _Attributes.name))
+        if value is None or isinstance(value, str):
+            cells[i] = value
+        elif isinstance(value, int | float) or (as_text and isinstance(value, datetime.date)):
+            cells[i] = str(value)
+        elif (
+            isinstance(value, list | tuple | set | frozenset) and not as_text and all(isinstance(v, str) for v in value)
+        ):
+            cells[i] = sorted(value) if isinstance(value, set | frozenset) else list(value)
+        else:
+            raise GraphError(
+                f"the node attribute '{name}' holds {type(value).__name__} values; leave it out by `ignore`"
+            )
+    return cells
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return float("inf")

@@ -1,0 +1,226 @@
+"""A table of nodes as features, labels and a split: every column has one role."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from nfcgcn.data.formats.columns import (
+    USUAL,
+    Block,
+    Category,
+    Column,
+    Number,
+    Text,
+    Values,
+    Words,
+    encode_category,
+    encode_number,
+    encode_text,
+    learn,
+    learn_text,
+    learn_words,
+)
+from nfcgcn.data.formats.encoding import Encoding, Form
+from nfcgcn.data.formats.labels import encode_labels, encode_split, learn_classes, listed
+from nfcgcn.data.formats.table import Cells, Table, require
+from nfcgcn.data.formats.words import WordCounts, find_separator
+from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.graph import Ints, Split
+
+DENSE_FROM = 0.1
+"""The share of values that are not zero from which features are kept dense, where no column is text or words."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns mean what; None is the usual name, where the table has such a column."""
+
+    id: str | None
+    label: str | None
+    text: tuple[str, ...]
+    words: tuple[str, ...]
+    ignore: tuple[str, ...]
+    split: str | None
+    source: str = "source"
+    target: str = "target"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What a table of nodes says."""
+
+    ids: Cells
+    """The cells of the column of ids, none where there is no such column."""
+    features: sp.csr_array | npt.NDArray[np.float32]
+    labels: Ints
+    given: Split | None
+    encoding: Encoding
+
+
+def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
+    """Read a table of nodes; with a `known` encoding by that, else learn one."""
+    label = _role(table, roles, roles.label, known.label if known else "label")
+    split = _role(table, roles, roles.split, known.split if known else "split")
+    named = [name for name in (roles.id, label, split) if name is not None]
+    _check_roles(table, roles, named)
+    features = _features(table, roles, named, known)
+    kept, gathered = _gather(table, named, features)
+    if not kept.rows:
+        raise GraphError(f"{table.name} has no rows; a graph needs at least one node")
+    classes = known.classes if known else None
+    labels = np.full(kept.rows, -1, np.int64)
+    if label is not None:
+        where = f"column '{label}' of {table.name}"
+        classes = known.classes if known else learn_classes(kept[label], where)
+        if classes is not None:
+            labels = encode_labels(kept[label], classes, where)
+    learned = known.columns if known else _learn(table, gathered)
+    matrix, form = _encode(table, learned, gathered, known.form if known else None)
+    return Nodes(
+        ids=np.zeros(0, dtype=object) if roles.id is None else kept[roles.id],
+        features=matrix,
+        labels=labels,
+        given=None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}"),
+        encoding=known
+        or Encoding(learned, form, roles.id, label, classes, split or "split", roles.source, roles.target),
+    )
+
+
+def _role(table: Table, roles: Roles, asked: str | None, usual: str | None) -> str | None:
+    if asked is not None:
+        return require(table, asked)
+    return usual if usual in table.columns and usual not in (*roles.ignore, *roles.text, *roles.words) else None
+
+
+def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in (*named, *roles.text, *roles.words, *roles.ignore):
+        require(table, name)
+        if name in seen:
+            raise GraphError(f"column '{name}' of {table.name} is given two meanings; name it once")
+        seen.add(name)
+
+
+def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:
+    """Return the columns to make features of, each with what is known of it or how it is to be read."""
+    if known:
+        for column in known.columns:
+            require(table, column.name, ", which the features were made of")
+        return {column.name: column for column in known.columns}
+    others = [name for name in table.columns if name not in (*named, *roles.ignore)]
+    if not others:
+        raise GraphError(f"{table.name} has no column left to make features of; it has {', '.join(table.columns)}")
+    asked = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
+    return {name: asked.get(name, "plain") for name in others}
+
+
+class _Kept:
+    """Columns that are kept as text until all rows are read."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows = 0
+        self.parts: dict[str, list[Cells]] = {name: [] for name in names}
+
+    def __getitem__(self, name: str) -> Cells:
+        return np.concatenate(self.parts[name])
+
+
+def _gather(
+    table: Table, named: Sequence[str], features: Mapping[str, Column | str]
+) -> tuple[_Kept, dict[str, Values | WordCounts]]:
+    texts = {name for name, how in features.items() if how == "text" or isinstance(how, Text)}
+    kept = _Kept(named)
+    gathered: dict[str, Values | WordCounts] = {}
+    for chunk in table.chunks([*named, *features], texts={*named, *texts}):
+        for name in named:
+            kept.parts[name].append(chunk[name])
+        for name, how in features.items():
+            if name not in gathered:
+                gathered[name] = _gatherer(table, name, how, chunk[name])
+            gathered[name].add(chunk[name])
+            kept.rows += len(chunk[name]) if name == next(iter(features)) else 0
+    return kept, gathered
+
+
+def _gatherer(table: Table, name: str, how: Column | str, first: Cells) -> Values | WordCounts:
+    if isinstance(how, Text):
+        return WordCounts(vocabulary=how.vocabulary)
+    if isinstance(how, Words):
+        return WordCounts(how.separator, vocabulary=how.vocabulary)
+    if isinstance(how, str) and how != "plain":
+        return WordCounts(find_separator(first) if how == "words" else None)
+    return Values(name, table.name, known=how.values if isinstance(how, Category) else None)
+
+
+def _learn(table: Table, gathered: Mapping[str, Values | WordCounts]) -> tuple[Column, ...]:
+    learned: list[Column] = []
+    empty, scaled = [], []
+    for name, cells in gathered.items():
+        if isinstance(cells, Values):
+            column: Column | None = learn(cells)
+        elif not cells.places:
+            column = None
+        else:
+            column = learn_text(name, cells) if cells.separator is None else learn_words(name, cells)
+        if column is None:
+            empty.append(name)
+        else:
+            learned.append(column)
+        if isinstance(column, Number) and (column.shift, column.scale) != (0, 1):
+            scaled.append(name)
+    if not learned:
+        raise GraphError(f"all columns of {table.name} that could be features are empty: {listed(empty)}")
+    if empty:
+        _warn(f"columns of {table.name} without a value or word were left out: {listed(empty)}")
+    if scaled:
+        low, high = USUAL
+        _warn(
+            f"columns of {table.name} whose largest value is not between {low:g} and {high:g} were standardised: "
+            f"{listed(scaled)}"
+        )
+    return tuple(learned)
+
+
+def _encode(
+    table: Table, learned: Iterable[Column], gathered: Mapping[str, Values | WordCounts], form: Form | None
+) -> tuple[sp.csr_array | npt.NDArray[np.float32], Form]:
+    blocks: list[Block] = []
+    filled = []
+    for column in learned:
+        cells: Any = gathered[column.name]
+        if isinstance(column, Number):
+            block, empty = encode_number(column, cells)
+            filled += [f"{column.name} ({empty})"] if empty else []
+            blocks.append(block)
+        elif isinstance(column, Category):
+            blocks.append(encode_category(column, cells))
+        elif isinstance(column, Text):
+            blocks.append(encode_text(column, cells))
+        else:
+            blocks.append(cells.of(column.vocabulary))
+    if filled:
+        _warn(
+            f"empty cells of {table.name} were filled with their column's mean: {', '.join(filled[:3])}"
+            + (f" and {len(filled) - 3} columns more" if len(filled) > 3 else "")
+        )
+    form = form or _form(blocks, any(isinstance(c, Text | Words) for c in learned))
+    if form == "sparse":
+        return sp.csr_array(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"), dtype=np.float32), form
+    return np.hstack([block if isinstance(block, np.ndarray) else block.toarray() for block in blocks]), form
+
+
+def _form(blocks: Sequence[Block], has_words: bool) -> Form:
+    filled = sum(np.count_nonzero(b) if isinstance(b, np.ndarray) else b.nnz for b in blocks)
+    size = sum(b.shape[0] * b.shape[1] for b in blocks)
+    return "sparse" if has_words or filled < DENSE_FROM * size else "dense"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, NFCWarning, stacklevel=2)

@@ -1,0 +1,108 @@
+"""Tables as Parquet, read in batches of rows; needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nfcgcn.data.formats.table import CHUNK, Cells, Chunk, check_columns, dates
+from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.files import FREE_BYTES, MAX_BYTES, check_size, parsing, reading
+
+PARQUET = (".parquet", ".pq")
+
+
+class ParquetTable:
+    """A table whose columns have types: numbers, booleans, text or lists of text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        with reading(path), parsing(path, "Parquet"), self._open() as file:
+            self.columns = tuple(file.schema_arrow.names)
+            meta = file.metadata
+            unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+            # Repeated values take no room in the file but a number each when read.
+            check_size(path, max(unpacked, 8 * meta.num_rows * len(self.columns)))
+        check_columns(self.name, self.columns)
+
+    def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
+        """Yield the wanted columns, some rows at a time; those named in `texts` as text, exactly."""
+        # A dot in a name would select a part of a nested column instead.
+        select = None if any("." in name for name in wanted) else list(wanted)
+        with reading(self.path), parsing(self.path, "Parquet"), self._open() as file:
+            for batch in file.iter_batches(batch_size=CHUNK, columns=select):
+                yield {name: self._cells(name, batch.column(name), as_text=name in texts) for name in wanted}
+
+    def _open(self) -> Any:
+        try:
+            from pyarrow import parquet
+        except ImportError as error:
+            raise DatasetError(
+                f"reading {self.path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv"
+            ) from error
+        # Text stays as numbers into a dictionary until its size is known.
+        schema = parquet.read_schema(self.path)
+        return parquet.ParquetFile(self.path, read_dictionary=[f.name for f in schema if _is_text(f.type)])
+
+    def _cells(self, name: str, array: Any, *, as_text: bool) -> Cells:
+        import pyarrow as pa
+
+        if pa.types.is_dictionary(array.type):
+            array = self._unfold(array)
+        kind = array.type
+        if as_text and (_is_plain(kind) or pa.types.is_temporal(kind)):
+            return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
+        if as_text:
+            raise GraphError(f"column '{name}' of {self.name} holds {kind}, not text or numbers; choose another")
+        if pa.types.is_boolean(kind) or _is_number(kind):
+            return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        if _is_text(kind):
+            return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
+        if pa.types.is_null(kind):
+            return np.full(len(array), None, dtype=object)
+        if _is_list(kind) and _is_text(kind.value_type):
+            cells = np.empty(len(array), dtype=object)
+            cells[:] = array.to_pylist()
+            return cells
+        if pa.types.is_temporal(kind):
+            raise GraphError(dates(name, self.name))
+        raise GraphError(
+            f"column '{name}' of {self.name} holds {kind}, not numbers or text; leave it out with --ignore"
+        )
+
+    def _unfold(self, array: Any) -> Any:
+        from pyarrow import compute
+
+        if _is_text(array.type.value_type):
+            lengths = compute.binary_length(array.dictionary).take(array.indices)
+            if (compute.sum(lengths).as_py() or 0) > min(MAX_BYTES, 16 * FREE_BYTES):
+                raise DatasetError(f"{self.path} repeats long text until it is larger than can be read; refused")
+        return array.dictionary_decode()
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _is_plain(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(_is_text(kind) or _is_number(kind) or types.is_boolean(kind) or types.is_null(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

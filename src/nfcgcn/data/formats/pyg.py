@@ -1,0 +1,107 @@
+"""PyTorch Geometric ``Data`` from .pt files, read without running what they could hold."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfcgcn.data.formats.npz import MAX_CLASSES, check_text
+from nfcgcn.errors import DatasetError, GraphError, NFCWarning
+from nfcgcn.files import check_size, parsing, reading
+from nfcgcn.graph import Graph, Split, quiet_sparse
+
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_NAMES = ("node_names", "feature_names", "class_names")
+
+
+def read_pyg(path: str | PathLike[str]) -> Graph:
+    """Read a ``Data`` saved by ``torch.save``; its masks, where it has all three, become the given split."""
+    path = Path(path)
+    with reading(path), parsing(path, ".pt"):
+        data = _load(path)
+        _check(path, data)
+        data.name = path.stem
+        return _with_split(Graph.from_pyg(data), data)
+
+
+def _load(path: Path) -> Any:
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    if not zipfile.is_zipfile(path):
+        raise DatasetError(f"{path} is no .pt file of PyTorch 1.6 or later; save the data again with torch.save")
+    with zipfile.ZipFile(path) as archive:
+        check_size(path, sum(member.file_size for member in archive.infolist()))
+    safe = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    try:
+        checked = torch.sparse.check_sparse_tensor_invariants(True)  # type: ignore[no-untyped-call]
+        with torch.serialization.safe_globals(safe), checked, quiet_sparse():
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:
+        raise DatasetError(
+            f"{path} holds more than tensors in a PyG Data, or is damaged: refused, as it could run any code; "
+            "save a plain torch_geometric.data.Data"
+        ) from error
+    if type(data) is not Data:
+        raise DatasetError(f"{path} holds a {type(data).__name__}, not a torch_geometric.data.Data; save one of those")
+    return data
+
+
+def _check(path: Path, data: Any) -> None:
+    """Refuse parts that are not what their name says: a file decides their types."""
+    for key in ("x", "edge_index", "y", *_MASKS):
+        part = data.get(key)
+        if part is None:
+            continue
+        if not isinstance(part, Tensor):
+            raise GraphError(f"`{key}` in {path} must be a tensor, got {type(part).__name__}")
+        # A tensor can claim any size by repeating one number.
+        sparse = part.layout != torch.strided
+        check_size(path, part.element_size() * (part._nnz() if sparse else part.numel()))
+        if sparse and key != "x":
+            raise GraphError(f"`{key}` in {path} must be dense, got {part.layout}")
+    if data.get("x") is not None:
+        if data.x.dim() != 2 or data.x.is_complex():
+            raise GraphError(
+                f"`x` in {path} must be numbers [nodes, features], got {data.x.dtype} {list(data.x.shape)}"
+            )
+        data.x = data.x.float()
+    if data.get("y") is not None:
+        if data.y.dim() == 2 and data.y.shape[1] == 1:
+            data.y = data.y[:, 0]
+        if data.y.numel() and not data.y.is_floating_point() and data.y.max() >= MAX_CLASSES:
+            raise GraphError(f"`y` in {path} holds {data.y.max()}; a class is a number below {MAX_CLASSES:,}")
+    for key in _NAMES:
+        names = data.get(key)
+        if names is not None:
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                raise GraphError(f"`{key}` in {path} must be a list of texts")
+            check_text(str(path), names)
+
+
+def _with_split(graph: Graph, data: Any) -> Graph:
+    from dataclasses import replace
+
+    masks = [data.get(key) for key in _MASKS]
+    if any(mask is None for mask in masks):
+        return graph
+    if all(mask.dim() == 2 and mask.shape[1] for mask in masks):
+        warnings.warn(f"'{graph.name}' holds {masks[0].shape[1]} splits; the first is taken", NFCWarning, stacklevel=2)
+        for key in _MASKS:
+            data[key] = data[key][:, 0]
+    for key in _MASKS:
+        if data[key].dtype != torch.bool or data[key].shape != (graph.num_nodes,):
+            raise GraphError(
+                f"`{key}` of '{graph.name}' must be {graph.num_nodes} booleans, a node each, "
+                f"got {data[key].dtype} {list(data[key].shape)}"
+            )
+    return replace(graph, given=Split.from_pyg(data))

@@ -1,0 +1,266 @@
+"""Which features of which neighbour decided: contributions that add up to the change in a class's score."""
+
+from __future__ import annotations
+
+import heapq
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from nfcgcn.errors import ConfigError, GraphError, NFCWarning
+from nfcgcn.graph import Graph, Ints
+from nfcgcn.inference.feature_path import Doubles, MapRay, Point, Ray, make_ray
+
+Method = Literal["exact", "integrated gradients"]
+
+TOLERANCE = 1e-3
+"""Part of the change in the score that the contributions may miss together."""
+SPREAD = 1e-2
+"""Part of the contributions, added up without sign, that they may be off by each for itself, as far as one can tell."""
+ROUNDING = 1e-9
+MOST_POINTS = 300
+"""Points of the way at which a gradient is taken, at most."""
+
+# Gauss and Legendre's five points on [0, 1], and the rule that makes do with every other one of them.
+_ROOTS, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+_ROOTS, _WEIGHTS = (_ROOTS + 1) / 2, _WEIGHTS / 2
+_OUTER = 1 / (24 * (_ROOTS[4] - 0.5) ** 2)
+_COARSE = (_OUTER, 0, 1 - 2 * _OUTER, 0, _OUTER)
+
+
+class Contribution(NamedTuple):
+    """What one feature of one node added to a score."""
+
+    node: int
+    feature: int
+    value: float
+    """Of the feature, in the graph."""
+    contribution: float
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    r"""What each feature of each node added to the score of one class at one node.
+
+    .. math:: z(X) - z(0) = \sum_{j, d} \phi_{jd}, \qquad
+        \phi_{jd} = x_{jd} \int_0^1 \frac{\partial z}{\partial x_{jd}}(\alpha X) \, d\alpha
+
+    where :math:`z` is the score before the softmax and :math:`X = 0` a graph without a feature (integrated gradients:
+    Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017). A feature that is 0 adds nothing.
+    """
+
+    node: int
+    target: int
+    """The class."""
+    predicted: int
+    """The class with the highest score."""
+    score: float
+    """Of the class `target`, before the softmax."""
+    baseline: float
+    """The score were all features 0: the bias of the last layer, or 0 where there is none."""
+    contributions: sp.csr_array
+    """``[N, D]``: all places where a node's features enter, added up."""
+    slots: Ints | None
+    """``[n]``: who stands in the node's own map; None where the model has no maps."""
+    own_map: sp.csr_array | None
+    """``[n, D]``: the part that goes through the node's own map; the rest comes through the maps of other nodes."""
+    hops: Ints
+    """``[N]``: edges between each node and the one explained, or -1 where its features do not count."""
+    method: Method
+    """"exact" where the gradient is the same all along the way from 0 to X, so that its product with X is the
+    integral; true without an activation, and with ReLU as long as only the last layer has a bias."""
+    error: float
+    """What the contributions miss of ``score - baseline``."""
+    features: sp.csr_array
+    """``[N, D]``: the values of the features."""
+
+    def top(self, count: int | None = None) -> list[Contribution]:
+        """List the largest contributions of either sign, largest first; all that are not 0 without a `count`."""
+        cells = self.contributions.tocoo()
+        order = np.lexsort((cells.col, cells.row, -np.abs(cells.data)))
+        order = order[cells.data[order] != 0][:count]
+        return [
+            Contribution(int(j), int(d), float(self.features[j, d]), float(c))
+            for j, d, c in zip(cells.row[order], cells.col[order], cells.data[order], strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassExplanation:
+    """What each feature, on whichever node, added to the score of a class: the mean over the nodes it was given to."""
+
+    target: int
+    num_nodes: int
+    """Nodes predicted as this class; without one, nothing else here means anything."""
+    score: float
+    baseline: float
+    contributions: Doubles
+    """``[D]``"""
+    method: Method
+    error: float
+
+    def top(self, count: int) -> list[tuple[int, float]]:
+        """List the features that added or took most, with what they added, largest first."""
+        order = np.argsort(-np.abs(self.contributions), kind="stable")[:count]
+        return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
+
+
+def explain(model: nn.Module, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
+    """Say which features of which neighbour decided the score of class `target`, by default the predicted one.
+
+    The neighbours are those that prediction draws. Cost: the node's surroundings, not the graph.
+    """
+    if not 0 <= node < graph.num_nodes:
+        raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
+    ray = make_ray(model, graph, np.array([node]))
+    scores = ray.scores(ray.at(1.0)[0]).detach()[0]
+    predicted = int(scores.argmax())
+    target = predicted if target is None else target
+    if not 0 <= target < len(scores):
+        raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
+    integral = _integrate(ray, lambda scores: scores[0, target])
+    slots, own_map = ray.own_map(node, integral.points) if isinstance(ray, MapRay) else (None, None)
+    contributions = ray.contributions(integral.points)
+    change = integral.score - integral.baseline
+    return Explanation(
+        node=node,
+        target=target,
+        predicted=predicted,
+        score=integral.score,
+        baseline=integral.baseline,
+        contributions=contributions,
+        slots=slots,
+        own_map=own_map,
+        hops=ray.hops,
+        method=integral.method,
+        error=change - float(contributions.sum()),
+        features=sp.csr_array(graph.features),
+    )
+
+
+def explain_classes(model: nn.Module, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
+    """Say which features matter for each class: their mean contribution over those of `nodes` predicted as the class.
+
+    Without `nodes` all are looked at.
+    """
+    nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)
+    ray = make_ray(model, graph, nodes)
+    predictions = ray.scores(ray.at(1.0)[0]).detach()
+    classes = []
+    for target in range(predictions.shape[1]):
+        chosen = (predictions.argmax(1) == target).nonzero().squeeze(1)
+        if not len(chosen):
+            classes.append(ClassExplanation(target, 0, 0.0, 0.0, np.zeros(graph.num_features), "exact", 0.0))
+            continue
+        integral = _integrate(ray, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
+        contributions = np.asarray(ray.contributions(integral.points).sum(axis=0)).ravel()
+        change = integral.score - integral.baseline
+        classes.append(
+            ClassExplanation(
+                target,
+                len(chosen),
+                integral.score,
+                integral.baseline,
+                contributions,
+                integral.method,
+                change - float(contributions.sum()),
+            )
+        )
+    return classes
+
+
+class _Integral(NamedTuple):
+    points: list[Point]
+    score: float
+    baseline: float
+    method: Method
+
+
+class _Piece(NamedTuple):
+    """A part of the ray; the worst one comes first in a heap."""
+
+    rank: float
+    start: float
+    end: float
+    missed: float
+    """Of the change in the score."""
+    unsure: float
+    """By how much the single contributions may be off, added up without sign."""
+    score_at_start: float
+    score_at_end: float
+    points: list[Point]
+
+
+class _Sight(NamedTuple):
+    """What there is at one point of the ray."""
+
+    score: float
+    parts: Tensor
+    """Of the score's slope along the ray."""
+    gradient: Tensor
+
+
+def _integrate(ray: Ray, choose: Callable[[Tensor], Tensor]) -> _Integral:
+    """Find points and weights such that the gradients there add up to the change in the score.
+
+    The true change is known over any part of the ray, and so is what the points of a part miss of it; how sure the
+    single contributions are is told by a coarser rule. The worst part is halved until both are small.
+    """
+
+    def look(alpha: float) -> _Sight:
+        p, direction = ray.at(alpha)
+        p = p.detach().requires_grad_()
+        score = choose(ray.scores(p))
+        (gradient,) = torch.autograd.grad(score, p)
+        return _Sight(score.item(), gradient * direction, gradient)
+
+    start, middle, end = look(0.0), look(0.5), look(1.0)
+    change, size = end.score - start.score, end.parts.abs().sum().item()
+    rounding = ROUNDING * (abs(change) + size)
+    if all(abs(sight.parts.sum().item() - change) <= rounding for sight in (middle, end)):
+        return _Integral([Point(1.0, 1.0, end.gradient)], end.score, start.score, "exact")
+    limits = TOLERANCE * abs(change) + rounding, SPREAD * size + rounding
+    pieces = [_measure(look, (0.0, 1.0), (start.score, end.score), limits)]
+    while (
+        abs(sum(piece.missed for piece in pieces)) > limits[0] or sum(piece.unsure for piece in pieces) > limits[1]
+    ) and len(pieces) * len(_ROOTS) < MOST_POINTS:
+        worst = heapq.heappop(pieces)
+        half = (worst.start + worst.end) / 2
+        score = look(half).score
+        heapq.heappush(pieces, _measure(look, (worst.start, half), (worst.score_at_start, score), limits))
+        heapq.heappush(pieces, _measure(look, (half, worst.end), (score, worst.score_at_end), limits))
+    missed = abs(sum(piece.missed for piece in pieces))
+    if missed > limits[0]:
+        warnings.warn(
+            f"the contributions miss {missed:.2g} of a change of {change:.2g} in the score, after {MOST_POINTS} points "
+            "on the way",
+            NFCWarning,
+            stacklevel=3,
+        )
+    points = [point for piece in sorted(pieces, key=lambda p: p.start) for point in piece.points]
+    return _Integral(points, end.score, start.score, "integrated gradients")
+
+
+def _measure(
+    look: Callable[[float], _Sight],
+    ends: tuple[float, float],
+    scores: tuple[float, float],
+    limits: tuple[float, float],
+) -> _Piece:
+    start, width = ends[0], ends[1] - ends[0]
+    points: list[Point] = []
+    total, doubt = 0.0, torch.zeros(())
+    for root, weight, coarse in zip(_ROOTS, _WEIGHTS, _COARSE, strict=True):
+        sight = look(start + width * float(root))
+        points.append(Point(start + width * float(root), width * float(weight), sight.gradient))
+        total += width * float(weight) * sight.parts.sum().item()
+        doubt = doubt + width * float(weight - coarse) * sight.parts
+    missed, unsure = scores[1] - scores[0] - total, doubt.abs().sum().item()
+    rank = -max(abs(missed) / limits[0], unsure / limits[1])
+    return _Piece(rank, *ends, missed, unsure, *scores, points)

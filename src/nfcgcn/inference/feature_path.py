@@ -1,0 +1,306 @@
+"""Scores along the ray from no features to all of them, and the way back from scores to features.
+
+What integrated gradients asks of a model: an inner value ``p`` at ``alpha X`` with its derivative in ``alpha``, the
+scores as a function of ``p``, and gradients with respect to ``p`` carried back to the features. All in float64, and
+only for the part of the graph that the scores in question depend on.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
+from nfcgcn.baselines.sampled import SampledClassifier
+from nfcgcn.errors import GraphError
+from nfcgcn.graph import Graph, Ints, csr_tensor
+from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, compose, convolve, feature_map
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.method.layers import GraphConv, Linear
+from nfcgcn.method.model import NFCGCN, NodeClassifier
+
+Doubles = npt.NDArray[np.float64]
+M = TypeVar("M", bound=nn.Module)
+
+CHUNK = 2**22
+"""Numbers laid out at a time: 32 MiB."""
+MOST_KEPT = 2**26
+"""Numbers of the maps' convolution that are kept from one point of the ray to the next: 512 MiB."""
+MOST_SEEN = 24
+"""Points of the ray whose ``p`` is kept, for the next class to be asked about."""
+MOST_DENSE = 2**28
+"""Numbers in the dense features of a neighbourhood, at most: 2 GiB."""
+
+
+class Point(NamedTuple):
+    """A point of the ray that an integral takes into account."""
+
+    alpha: float
+    weight: float
+    gradient: Tensor
+    """Of the score in question with respect to ``p``."""
+
+
+class Ray(ABC):
+    """The scores of some nodes, as all features grow from 0 to what they are."""
+
+    hops: Ints
+    """``[N]``: edges to the nearest of these nodes, or -1 for a node whose features do not reach their scores."""
+
+    @abstractmethod
+    def at(self, alpha: float) -> tuple[Tensor, Tensor]:
+        """Return ``p`` for the features times `alpha`, and its derivative in `alpha`."""
+
+    @abstractmethod
+    def scores(self, p: Tensor) -> Tensor:
+        """Return the class scores of the nodes, ``[nodes, C]``."""
+
+    @abstractmethod
+    def contributions(self, points: Sequence[Point]) -> sp.csr_array:
+        """Return what each feature of each node added, ``[N, D]``."""
+
+
+class MapRay(Ray):
+    """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps.
+
+    Without an activation, convolution and ``W`` are one linear map a slot, and no map is laid out.
+    """
+
+    def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
+        if model.nfc.in_channels != graph.num_features:
+            raise GraphError(
+                f"the model was made for {model.nfc.in_channels} features a node, the graph has {graph.num_features}; "
+                "explain it on a graph like the one it learned from"
+            )
+        everywhere = model.nfc.table(graph.x, graph.edge_index).numpy()
+        model = _double(model)
+        self.nfc = model.nfc
+        layers: list[Any] = [*model.hidden, model.output]
+        self.first, *self.further = layers
+        self.classifier = model.classifier
+        self.weight = self.nfc.weight.detach()
+        self.matrix = (self.first.weight.mT if isinstance(self.first, Linear) else self.first.weight).detach()
+        depth = sum(isinstance(layer, GraphConv) for layer in (self.first, *self.further))
+        self.hops = count_hops(graph, nodes, depth + 1)
+        self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= depth))  # whose maps count
+        self.sources = np.unique(everywhere[self.rows])  # who stands in them
+        self.hops[np.setdiff1d(np.arange(graph.num_nodes), self.sources)] = -1
+        self.table = torch.from_numpy(np.searchsorted(self.sources, everywhere[self.rows]))
+        self.local = torch.from_numpy(np.searchsorted(self.rows, nodes))
+        self.adjacency = _normalised(graph, self.rows)
+        self.features = sp.csr_array(graph.features[self.sources], dtype=np.float64)
+        self.x = _csr(self.features)
+        self.shape = graph.features.shape
+        sizes = {"bandwidth": self.nfc.bandwidth, "num_features": self.nfc.in_channels, "stride": self.nfc.stride}
+        self.composed = compose(self.weight, self.matrix, **sizes) if self.nfc.activation == "none" else None
+        self._whole: Tensor | None = None
+        self._seen: dict[float, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[int, Tensor] = {}
+
+    def at(self, alpha: float) -> tuple[Tensor, Tensor]:
+        if self.composed is not None:
+            if self._whole is None:
+                parts = [(self.x @ m).index_select(0, s) for m, s in zip(self.composed, self.table.mT, strict=True)]
+                self._whole = torch.stack(parts).sum(0)
+            return alpha * self._whole, self._whole
+        if alpha not in self._seen:
+            if len(self._seen) == MOST_SEEN:
+                self._seen.clear()
+            self._seen[alpha] = self._curved(alpha)
+        return self._seen[alpha]
+
+    def _curved(self, alpha: float) -> tuple[Tensor, Tensor]:
+        values, slopes = [], []
+        for rows in self._chunks():
+            z = self._convolved(rows)
+            h, slope = self._activate(alpha * z)
+            values.append(h @ self.matrix)
+            slopes.append((slope * z) @ self.matrix)
+        return torch.cat(values), torch.cat(slopes)
+
+    def scores(self, p: Tensor) -> Tensor:
+        if isinstance(self.first, Linear):
+            return (p + self.first.bias).index_select(0, self.local)
+        h = self.first.propagate(p, self.adjacency)
+        for layer in self.further:
+            h = layer(F.relu(h), self.adjacency)
+        scores: Tensor = h.index_select(0, self.local)
+        return scores if self.classifier is None else self.classifier(F.relu(scores))
+
+    def contributions(self, points: Sequence[Point]) -> sp.csr_array:
+        if self.composed is not None:
+            return self._through_composed(weighted(points), self.composed)
+        total = sp.csr_array(self.shape)
+        for rows in self._chunks():
+            cells, table = self._cells(rows, points), self.table[rows].numpy()
+            place = cells.nonzero()
+            total += self._spread(table[place[:2]], place[2], cells[place])
+        return total
+
+    def own_map(self, node: int, points: Sequence[Point]) -> tuple[Ints, sp.csr_array]:
+        """Return who stands in the map of `node`, ``[n]``, and what the cells of this one map added, ``[n, D]``."""
+        row = int(np.searchsorted(self.rows, node))
+        (cells,) = self._cells(slice(row, row + 1), points)
+        return self.sources[self.table[row].numpy()], sp.csr_array(cells)
+
+    def _through_composed(self, gradient: Tensor, composed: Tensor) -> sp.csr_array:
+        """Carry ``[rows, H]`` back to the nonzero features; all places where a node stands are added up first."""
+        arrived = gradient.new_zeros(len(self.sources), *composed.shape[::2])
+        for slot, stands in enumerate(self.table.mT):
+            arrived[:, slot].index_add_(0, stands, gradient)
+        arrived, composed = arrived.flatten(1), composed.transpose(0, 1).flatten(1)
+        x = self.features
+        source, feature = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr)), x.indices.astype(np.int64)
+        slopes = np.empty(x.nnz)
+        step = max(1, CHUNK // arrived.shape[1])
+        for start in range(0, x.nnz, step):
+            part = slice(start, start + step)
+            both = arrived[torch.from_numpy(source[part])] * composed[torch.from_numpy(feature[part])]
+            slopes[part] = both.sum(1).numpy()
+        return self._spread(source, feature, slopes * x.data)
+
+    def _spread(self, source: Ints, feature: Ints, values: Doubles) -> sp.csr_array:
+        return sp.csr_array(sp.coo_array((values, (self.sources[source], feature)), shape=self.shape))
+
+    def _cells(self, rows: slice, points: Sequence[Point]) -> Doubles:
+        """Return what each cell of these rows' maps added, ``[rows, n, D]``."""
+        maps = feature_map(self.x, self.table[rows]).requires_grad_()
+        z = convolve(maps, self.weight, stride=self.nfc.stride).flatten(1)
+        gradient = torch.zeros_like(z)
+        for alpha, weight, arriving in points:
+            slope = self._activate(alpha * z.detach())[1]
+            gradient += weight * slope * (arriving[rows] @ self.matrix.mT)
+        (slopes,) = torch.autograd.grad(z, maps, gradient)
+        cells: Doubles = (slopes * maps.detach()).numpy()
+        return cells
+
+    def _chunks(self) -> list[slice]:
+        step = max(1, CHUNK // max(self.nfc.bandwidth * self.nfc.in_channels, self.nfc.out_channels))
+        return [slice(start, start + step) for start in range(0, len(self.rows), step)]
+
+    def _convolved(self, rows: slice) -> Tensor:
+        """Return the maps' convolution before the activation, ``[rows, out_channels]``."""
+        z = self._kept.get(rows.start)
+        if z is None:
+            z = convolve(feature_map(self.x, self.table[rows]), self.weight, stride=self.nfc.stride).flatten(1)
+            if len(self.rows) * self.nfc.out_channels <= MOST_KEPT:
+                self._kept[rows.start] = z
+        return z
+
+    def _activate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        h = ACTIVATIONS[self.nfc.activation](z.requires_grad_())
+        (slope,) = torch.autograd.grad(h.sum(), z)
+        return h.detach(), slope
+
+
+class FeatureRay(Ray):
+    """Any other model: ``p`` lists the nonzero features themselves, of the nodes that count.
+
+    A model that divides the features of a node by their sum is asked about the divided ones: along the ray they would
+    not change otherwise.
+    """
+
+    def __init__(self, model: nn.Module, graph: Graph, nodes: Ints) -> None:
+        reach = _reach(model)
+        self.hops = count_hops(graph, nodes, graph.num_nodes if reach is None else reach)
+        if reach is None:
+            self.hops[self.hops < 0] = graph.num_nodes  # no path, and yet they may count
+        # One more ring of nodes gives those that count their true degrees.
+        around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (reach or 0) + 1) >= 0))
+        self.size = (len(around), graph.num_features)
+        if self.size[0] * self.size[1] > MOST_DENSE:
+            raise GraphError(
+                f"the scores depend on {self.size[0]} nodes of {self.size[1]} features, more than are laid out at a "
+                "time; explain other nodes, or a model of fewer layers"
+            )
+        self.model = _double(model)
+        self.local = torch.from_numpy(np.searchsorted(around, nodes))
+        local = graph.adjacency[around][:, around].tocoo()
+        self.edge_index = torch.from_numpy(np.stack([local.col, local.row]).astype(np.int64))
+        if isinstance(model, SampledClassifier) and isinstance(self.model, SampledClassifier):
+            everywhere = model.table(graph.x, graph.edge_index).numpy()[around]
+            inside = np.isin(everywhere, around).all(1, keepdims=True)
+            table = torch.from_numpy(np.searchsorted(around, np.where(inside, everywhere, around[:, None])))
+            self.model.table = lambda *_: table  # type: ignore[method-assign]
+        counted = np.flatnonzero(self.hops >= 0)
+        rows = sp.csr_array(graph.features[counted], dtype=np.float64)
+        if isinstance(self.model, NodeClassifier) and self.model.feature_scale == "row-sum":
+            sums = rows.sum(axis=1)
+            rows = sp.csr_array(sp.diags_array(1 / np.where(sums == 0, 1, sums)) @ rows)
+            self.model.feature_scale = "given"
+        self.node = np.repeat(counted, np.diff(rows.indptr))
+        self.feature = rows.indices.astype(np.int64)
+        self.place = torch.from_numpy(np.searchsorted(around, self.node)), torch.from_numpy(self.feature)
+        self.values = torch.from_numpy(rows.data)
+        self.shape = graph.features.shape
+
+    def at(self, alpha: float) -> tuple[Tensor, Tensor]:
+        return alpha * self.values, self.values
+
+    def scores(self, p: Tensor) -> Tensor:
+        x = p.new_zeros(self.size).index_put(self.place, p)
+        scores: Tensor = self.model(x, self.edge_index)
+        return scores.index_select(0, self.local)
+
+    def contributions(self, points: Sequence[Point]) -> sp.csr_array:
+        values = (weighted(points) * self.values).numpy()
+        return sp.csr_array(sp.coo_array((values, (self.node, self.feature)), shape=self.shape))
+
+
+def make_ray(model: nn.Module, graph: Graph, nodes: Ints) -> Ray:
+    """Return the ray of a model; the model itself is left as it is."""
+    return MapRay(model, graph, nodes) if isinstance(model, NFCGCN) else FeatureRay(model, graph, nodes)
+
+
+def weighted(points: Sequence[Point]) -> Tensor:
+    """Return the weighted sum of the gradients."""
+    return torch.stack([weight * gradient for _, weight, gradient in points]).sum(0)
+
+
+def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
+    """Count the edges from each node to the nearest of `nodes`, ``[N]``; -1 where they are more than `most`."""
+    hops = np.full(graph.num_nodes, -1, np.int64)
+    hops[nodes] = 0
+    ring = np.unique(nodes)
+    for hop in range(1, most + 1):
+        reached = np.unique(graph.adjacency[ring].indices)
+        ring = reached[hops[reached] < 0]
+        if not len(ring):
+            break
+        hops[ring] = hop
+    return hops
+
+
+def _reach(model: nn.Module) -> int | None:
+    """Return how many edges away features still count, or None where all may."""
+    if isinstance(model, MLP):
+        return 0
+    if isinstance(model, SampledClassifier):
+        return 1
+    return len(model.layers) if isinstance(model, GCN | GAT | SAGE | JKNet) else None
+
+
+def _double(model: M) -> M:
+    model = copy.deepcopy(model).cpu().double().eval()
+    return model.requires_grad_(False)
+
+
+def _normalised(graph: Graph, rows: Ints) -> Sparse:
+    """Return the normalised adjacency among `rows`, by the degrees in the whole graph."""
+    loops = sp.eye_array(len(rows), format="csr")
+    scale = sp.diags_array((np.diff(graph.adjacency.indptr)[rows] + 1.0) ** -0.5)
+    return Sparse.from_csr(_csr(sp.csr_array(scale @ (graph.adjacency[rows][:, rows] + loops) @ scale)))
+
+
+def _csr(matrix: sp.csr_array) -> Tensor:
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)

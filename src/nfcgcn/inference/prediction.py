@@ -1,0 +1,141 @@
+"""What a trained model says of a graph: classes, probabilities over neighbour draws, representations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nfcgcn.baselines.sampled import SampledClassifier
+from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.method.layers import NodeFeatureConv, at_least_one, one_of
+from nfcgcn.method.model import NFCGCN, NodeClassifier
+from nfcgcn.randomness import generator
+
+Layer = Literal["last", "first", "scores"]
+LAYERS: tuple[str, ...] = get_args(Layer)
+MOST_BYTES = 4 << 30
+"""The largest representation that :func:`embed` makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Class probabilities of every node, averaged over draws of its neighbours."""
+
+    probabilities: npt.NDArray[np.float64]
+    """``[N, C]``; each row sums to 1."""
+    spread: npt.NDArray[np.float64]
+    """``[N, C]``: the standard deviation of each probability over the draws; 0 for a single one."""
+    draws: int
+    """How many draws there were: 1 for a model that reads all neighbours, whatever was asked for."""
+
+    @property
+    def classes(self) -> Ints:
+        """The most probable class of each node, ``[N]``."""
+        return np.asarray(self.probabilities.argmax(1), np.int64)
+
+    @property
+    def uncertainty(self) -> npt.NDArray[np.float64]:
+        """How much the probability of each node's class varies from draw to draw, ``[N]``, as a deviation."""
+        return np.take_along_axis(self.spread, self.classes[:, None], axis=1).squeeze(1)
+
+
+@torch.no_grad()
+def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
+    """Return the predicted class of every node, ``[N]``."""
+    model.to(device).eval()
+    scores = model(graph.x.to(device), graph.edge_index.to(device))
+    classes: Ints = scores.argmax(1).cpu().numpy()
+    return classes
+
+
+@torch.no_grad()
+def predict_proba(
+    model: NodeClassifier, graph: Graph, *, draws: int = 1, seed: int = 0, device: torch.device | str = "cpu"
+) -> Prediction:
+    """Return the class probabilities of every node, averaged over `draws` draws of neighbours.
+
+    The first draw is the model's own, by which :func:`predict` goes; the others follow `seed`, and more of them begin
+    with the same. A model that reads all neighbours gives the same probabilities at every draw and is asked once.
+
+    Cost: a pass over the graph a draw.
+    """
+    at_least_one(draws=draws)
+    model.to(device).eval()
+    x, edge_index = graph.x.to(device), graph.edge_index.to(device)
+    samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
+    seeds = generator(seed, "draws").integers(2**62, size=draws - 1).tolist() if samplers else []
+    mean = _probabilities(model, x, edge_index)
+    squares = np.zeros_like(mean)
+    # Welford's recurrence: probabilities that never change have a deviation of exactly 0.
+    for count, drawn in enumerate(seeds, start=2):
+        with _drawn_by(samplers, drawn):
+            found = _probabilities(model, x, edge_index)
+        change = found - mean
+        mean += change / count
+        squares += change * (found - mean)
+    return Prediction(mean, np.sqrt(squares / max(len(seeds), 1)), 1 + len(seeds))
+
+
+@torch.no_grad()
+def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device: torch.device | str = "cpu") -> Floats:
+    r"""Return a representation of every node, ``[N, channels]``, dense.
+
+    "last" is what the last layer reads: :math:`H^{(K-1)}` of ``K`` layers. "first" is :math:`H^{(0)}`, the output of
+    the node-feature convolution, which only NFC-GCN has and which can be large. "scores" is :math:`H^{(K)}`, the class
+    scores before the softmax.
+    """
+    one_of(layer=(layer, Layer))
+    model.to(device).eval()
+    x, edge_index = graph.x.to(device), graph.edge_index.to(device)
+    if layer == "first":
+        if not isinstance(model, NFCGCN):
+            raise ConfigError(
+                f"a {type(model).__name__} has no node-feature convolution, hence no layer 'first'; choose 'last'"
+            )
+        check_size(graph.num_nodes, model.nfc.out_channels)
+        h = model.convolve(x, edge_index)
+    elif layer == "last":
+        if isinstance(model, NFCGCN) and not len(model.hidden) and model.classifier is None:
+            check_size(graph.num_nodes, model.nfc.out_channels)
+        h = model.embed(x, edge_index)
+    else:
+        h = model(x, edge_index)
+    check_size(*h.shape)
+    dense = h if h.layout == torch.strided else h.to_dense()
+    return np.ascontiguousarray(dense.cpu().numpy(), dtype=np.float32)
+
+
+def check_size(num_nodes: int, channels: int) -> None:
+    """Refuse a representation that would not fit into memory well."""
+    size = 4 * num_nodes * channels
+    if size > MOST_BYTES:
+        raise NFCError(
+            f"the representation would hold {num_nodes} nodes x {channels} numbers, {size / 2**30:.1f} GiB, "
+            f"more than {MOST_BYTES / 2**30:.0f}; take another layer, or a model with fewer filters or a larger stride"
+        )
+
+
+def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Tensor) -> npt.NDArray[np.float64]:
+    scores: Tensor = model(x, edge_index)
+    found: npt.NDArray[np.float64] = scores.double().softmax(1).cpu().numpy()
+    return found
+
+
+@contextmanager
+def _drawn_by(samplers: list[NodeFeatureConv | SampledClassifier], seed: int) -> Iterator[None]:
+    own = [sampler.seed for sampler in samplers]
+    try:
+        for sampler in samplers:
+            sampler.seed = seed
+        yield
+    finally:
+        for sampler, before in zip(samplers, own, strict=True):
+            sampler.seed = before

@@ -1,0 +1,1 @@
+"""The paper: sampling, feature map, node-feature convolution, graph convolutions, and the model they make."""

@@ -1,0 +1,246 @@
+"""An explanation for people: table, picture, page, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nfcgcn.errors import GraphError
+from nfcgcn.graph import Graph
+from nfcgcn.inference.explanation import ClassExplanation, Explanation, Method
+from nfcgcn.reports import figures
+from nfcgcn.reports.run_page import fill, image
+
+MOST_ROWS = 14
+"""Nodes in a picture."""
+
+Row = tuple[str | int | float, ...]
+
+METHODS: dict[Method, str] = {
+    "exact": "Along the way from no features to all of them the gradient does not change, so each contribution is the "
+    "value of the feature times the gradient: exact, to rounding.",
+    "integrated gradients": "Each contribution is the value of the feature times the mean gradient along the way from "
+    "no features to all of them (integrated gradients), at as many points as the sum needs.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """What there is to say about one node or about all classes."""
+
+    title: str
+    model: str
+    graph: str
+    cards: Sequence[tuple[str, str, str]]
+    """Name, value, and what else there is to it."""
+    columns: Sequence[str]
+    """Of the table; ">" marks numbers."""
+    rows: Sequence[Row]
+    """All of them, the most important first."""
+    top: Sequence[Row]
+    """The rows to show."""
+    draw: Callable[[], str]
+    caption: str
+    how: Sequence[str]
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture."""
+        return self.draw()
+
+    @property
+    def html(self) -> str:
+        """A page of its own, with nothing to load and no script."""
+        return fill(
+            "explanation.html",
+            title=self.title,
+            model=self.model,
+            graph=self.graph,
+            cards=self.cards,
+            picture=image(self.svg),
+            picture_text=f"{self.title}: {self.caption}",
+            caption=self.caption,
+            columns=self.columns,
+            rows=[[write(cell) for cell in row] for row in self.top],
+            how=self.how,
+        )
+
+    @property
+    def csv(self) -> str:
+        """All rows, numbers in full."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.lstrip(">") for column in self.columns)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+def write(cell: str | float) -> str:
+    """Write a table's cell: numbers to four digits, names without what a terminal would obey."""
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return "".join(letter if letter.isprintable() else " " for letter in str(cell))
+
+
+def find_node(graph: Graph, name: str) -> int:
+    """Return the node of this name, or of this number where the nodes have no names."""
+    if graph.node_names is None:
+        if name.isascii() and name.isdecimal() and int(name) < graph.num_nodes:
+            return int(name)
+        raise GraphError(f"unknown node '{name}'; the nodes of {graph.name} are numbered 0 to {graph.num_nodes - 1}")
+    if name in graph.node_names:
+        return graph.node_names.index(name)
+    near = get_close_matches(name, graph.node_names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first one is {graph.node_names[0]!r}"
+    raise GraphError(f"unknown node '{name}'; {hint}")
+
+
+def node_reasons(
+    explanation: Explanation, graph: Graph, *, model: str, class_name: Callable[[int], str], top: int = 20
+) -> Reasons:
+    """Say why a node was given its score."""
+    e = explanation
+    name, target = node_name(graph, e.node), class_name(e.target)
+    change = e.score - e.baseline
+    found = e.top()
+    rows = [
+        (node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d), value, added)
+        for j, d, value, added in found
+    ]
+    cards = [
+        ("Predicted class", class_name(e.predicted), f"the node's own label: {_label(graph, e.node) or 'none'}"),
+        (
+            f"Score of {target} before the softmax",
+            f"{e.score:.4g}",
+            f"{e.baseline:.4g} without features, {change:+.4g} by them",
+        ),
+        ("Features that count", f"{len(found):,}", f"of {len({r.node for r in found}):,} nodes"),
+    ]
+    if e.own_map is not None:
+        own = float(e.own_map.sum())
+        cards.append(("Through the node's own map", f"{own:+.4g}", f"{change - own:+.4g} through those of other nodes"))
+    return Reasons(
+        title=f"Why node {name} is in class {target}"
+        if e.target == e.predicted
+        else f"What speaks for class {target} at node {name}",
+        model=model,
+        graph=graph.name,
+        cards=cards,
+        columns=("node", "class", ">edges away", "feature", ">value", ">contribution"),
+        rows=rows,
+        top=rows[:top],
+        draw=lambda: _draw_node(e, graph, top),
+        caption=f"What each feature of each node added to the score of {target}; rows are the node and those around "
+        "it, columns the features that count most. A feature that a node does not have adds nothing.",
+        how=(METHODS[e.method], f"All contributions add up to {change:.6g}, less an error of {abs(e.error):.1g}."),
+    )
+
+
+def class_reasons(
+    explanations: Sequence[ClassExplanation],
+    graph: Graph,
+    *,
+    model: str,
+    class_name: Callable[[int], str],
+    top: int = 20,
+) -> Reasons:
+    """Say which features matter for each class."""
+    present = [e for e in explanations if e.num_nodes]
+    names = {e.target: class_name(e.target) for e in present}
+
+    def rows(count: int) -> list[Row]:
+        return [
+            (names[e.target], e.num_nodes, feature_name(graph, d), added) for e in present for d, added in e.top(count)
+        ]
+
+    missed = max((abs(e.error) for e in present), default=0.0)
+    methods = dict.fromkeys(METHODS[e.method] for e in present)
+    return Reasons(
+        title="Features that matter for each class",
+        model=model,
+        graph=graph.name,
+        cards=(),
+        columns=("class", ">nodes", "feature", ">contribution"),
+        rows=rows(graph.num_features),
+        top=rows(max(1, top // max(len(present), 1))),
+        draw=lambda: _draw_classes(present, graph, list(names.values()), top),
+        caption="Mean contribution of each feature, wherever it stands, to the score of a class over the nodes "
+        "predicted as this class.",
+        how=(*methods, f"Contributions add up to the change in the mean score, less an error of {missed:.1g} at most."),
+    )
+
+
+def node_name(graph: Graph, node: int) -> str:
+    """Name a node, by its number where it has no name."""
+    return graph.node_names[node] if graph.node_names is not None else str(node)
+
+
+def feature_name(graph: Graph, feature: int) -> str:
+    """Name a feature, by its number where it has no name."""
+    return graph.feature_names[feature] if graph.feature_names is not None else f"feature {feature}"
+
+
+def _label(graph: Graph, node: int) -> str:
+    label = int(graph.labels[node])
+    return graph.class_name(label) if label >= 0 else ""
+
+
+def _distance(explanation: Explanation, graph: Graph, node: int) -> int | str:
+    hops = int(explanation.hops[node])
+    return hops if hops < graph.num_nodes else "no path"
+
+
+def _draw_node(e: Explanation, graph: Graph, top: int) -> str:
+    size = np.asarray(abs(e.contributions).sum(axis=1)).ravel()
+    size[e.node] = np.inf
+    nodes = _largest(size, MOST_ROWS)
+    features = _largest(np.asarray(abs(e.contributions).sum(axis=0)).ravel(), top)
+    table = np.zeros((len(nodes) + 1, len(features) + 1))
+    table[:-1, :-1] = e.contributions[nodes][:, features].toarray()
+    by_node, by_feature = (np.asarray(e.contributions.sum(axis=axis)).ravel() for axis in (1, 0))
+    table[:-1, -1] = by_node[nodes] - table[:-1, :-1].sum(axis=1)
+    table[-1, :-1] = by_feature[features] - table[:-1, :-1].sum(axis=0)
+    table[-1, -1] = by_node.sum() - table.sum()
+    rounding = 1e-12 * np.abs(e.contributions.data).sum()
+    table[np.abs(table) < rounding] = 0
+
+    def row(node: int) -> tuple[str, str, str]:
+        away = _distance(e, graph, node)
+        where = "itself" if away == 0 else away if isinstance(away, str) else f"{away} edge{'s' * (away > 1)} away"
+        return node_name(graph, node), _label(graph, node), where
+
+    return figures.contributions(
+        table,
+        [row(node) for node in nodes],
+        [feature_name(graph, d) for d in features],
+        sums="both",
+        meaning="contribution to the score before the softmax; blue: for the class, red: against it",
+    )
+
+
+def _draw_classes(explanations: Sequence[ClassExplanation], graph: Graph, names: Sequence[str], top: int) -> str:
+    by_class = np.array([e.contributions for e in explanations]).reshape(len(explanations), graph.num_features)
+    features = _largest(np.abs(by_class).max(axis=0, initial=0), top)
+    table = np.zeros((len(names) + 1, len(features) + 1))
+    table[:-1, :-1] = by_class[:, features]
+    table[:-1, -1] = by_class.sum(axis=1) - table[:-1, :-1].sum(axis=1)
+    return figures.contributions(
+        table,
+        [(name,) for name in names],
+        [feature_name(graph, d) for d in features],
+        sums="rows",
+        meaning="mean contribution to the score before the softmax; blue: for the class, red: against it",
+    )
+
+
+def _largest(sizes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    order = np.argsort(-sizes, kind="stable")[:count]
+    return order[sizes[order] > 0]

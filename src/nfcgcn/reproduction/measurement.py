@@ -1,0 +1,133 @@
+"""One setup of an experiment, run: what comes of it as a line of the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from nfcgcn.bench.step import peak, reset_peak
+from nfcgcn.config.registry import Config
+from nfcgcn.evaluation import Repeat, environment, processor, repeat
+from nfcgcn.graph import Graph
+from nfcgcn.reproduction.experiment import Setup
+from nfcgcn.reproduction.ledger import CURVES, Record
+from nfcgcn.training import Epoch, Run, fit
+
+HORIZON = 200
+"""Epochs that convergence is judged by; some models train longer."""
+DIGITS = 5
+"""Decimal places of the figures of each epoch."""
+
+
+def where(device: torch.device) -> dict[str, str]:
+    """Return what of the machine can change a figure."""
+    versions = environment(device)["versions"]
+    return {
+        "device": device.type,
+        "processor": processor(device),
+        "torch": versions["torch"].partition("+")[0],
+        "nfcgcn": versions["nfcgcn"],
+    }
+
+
+def measure(
+    setup: Setup, graph: Graph, seeds: Sequence[int], *, device: torch.device, history: bool = False
+) -> list[Record]:
+    """Run a setup, once a seed, and return a record of each run."""
+    common = {
+        "setup": setup.id,
+        "kind": setup.kind,
+        "dataset": setup.dataset,
+        "model": setup.model,
+        "where": where(device),
+        "config": dict(setup.values),
+    }
+    if setup.kind == "degrees":
+        found = [{"seed": seed, "degrees": degrees(graph)} for seed in seeds]
+    elif setup.kind == "cost":
+        found = [{"seed": seed, **cost(graph, setup.config(), seed, device)} for seed in seeds]
+    else:
+        repeats = repeat(graph, setup.config(), seeds, device=device)
+        found = [_scores(r, together=len(repeats), history=history) for r in repeats]
+    told = {name: environment(device)[name] for name in ("hardware", "versions", "commit")}
+    return [{**common, **figures, **told} for figures in found]
+
+
+def _scores(r: Repeat, *, together: int, history: bool) -> Record:
+    """What one training came to; `together` so many seeds were trained side by side."""
+    kept = {name: [round(e[name], DIGITS) for e in r.run.history[:HORIZON]] for name in CURVES}  # type: ignore[literal-required]
+    return {
+        "seed": r.seed,
+        "test_accuracy": r.test_accuracy,
+        "val_accuracy": r.run.best["val_accuracy"],
+        "best_epoch": r.run.best["epoch"],
+        "epochs_run": len(r.run.history),
+        "reach99": reach(r.run),
+        "seconds": round(r.run.seconds, 3),
+        "together": together,
+        "parameters": sum(p.numel() for p in r.model.parameters()),
+        "test_nodes": len(r.split.test),
+        **({"history": kept} if history else {}),
+    }
+
+
+def reach(run: Run, share: float = 0.99) -> int:
+    """Return the first epoch whose validation accuracy is `share` of the last one's, within the horizon."""
+    accuracies = [epoch["val_accuracy"] for epoch in run.history[:HORIZON]]
+    return 1 + next(i for i, accuracy in enumerate(accuracies) if accuracy >= share * accuracies[-1])
+
+
+def degrees(graph: Graph) -> dict[str, Any]:
+    """Count neighbours, and neighbours with the node itself."""
+    counts = np.bincount(graph.edge_index[0].numpy(), minlength=graph.num_nodes)
+
+    def told(counts: Any) -> dict[str, float]:
+        figures = {"highest": counts.max(), "lowest": counts.min(), "mean": counts.mean(), "median": np.median(counts)}
+        return {name: float(figure) for name, figure in figures.items()}
+
+    return {"without_self": told(counts), "with_self": told(counts + 1), "isolated": int((counts == 0).sum())}
+
+
+def cost(graph: Graph, config: Config, seed: int, device: torch.device) -> Record:
+    """Measure an epoch's time, validation included, and the memory that training adds to graph and model.
+
+    To be called while nothing else runs, and on the CPU in a process that has done nothing else.
+    """
+    split = config.split.make(graph, seed)
+    model = config.build(graph, seed)
+    parameters = sum(p.numel() for p in model.parameters())
+    times: list[float] = []
+
+    def train(epochs: int) -> Run:
+        times.clear()
+        training = dataclasses.replace(config.training, epochs=epochs, patience=None)
+        return fit(config.build(graph, seed), graph, split, training, seed=seed, device=device, on_epoch=tick)
+
+    def tick(_: Epoch) -> None:
+        times.append(time.perf_counter())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(2)  # compile or load the kernels, which is no part of an epoch
+        if device.type == "cpu":
+            before = reset_peak()
+            train(8)
+            extra = peak() - before
+            seconds = float(np.median([after - this for this, after in pairwise(times)]))
+        else:
+            # Epochs run as one graph and are told in bulk: the time of one is what more of them add.
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            few = train(3).seconds
+            extra = torch.cuda.max_memory_allocated(device) - before
+            more = 200 if few < 1 else 3
+            seconds = max(train(3 + more).seconds - few, 0) / more
+    return {"seconds_per_epoch": seconds, "peak_mib": extra / 2**20, "parameters": parameters}

@@ -1,0 +1,254 @@
+"""The runs of experiments, shared out among processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import connection, get_context, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from nfcgcn.data import load
+from nfcgcn.errors import NFCError
+from nfcgcn.graph import Graph
+from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
+from nfcgcn.reproduction.measurement import measure, where
+from nfcgcn.reproduction.schedule import Task, estimate, missing
+from nfcgcn.settings import one_line
+
+POLL = 0.5
+"""Seconds between two looks at runs that another process has taken."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Options of glibc's `mallopt`."""
+
+
+class Progress:
+    """What a series tells while it runs; this one keeps silent."""
+
+    def begin(self, seconds: float, runs: int) -> None:
+        """Say how long it will take in all, roughly."""
+
+    def finished(self, record: Record, seconds: float) -> None:
+        """Say that a run is in the ledger; it had been expected to take so many seconds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a series ended."""
+
+    done: int
+    """Runs that were added to the ledger."""
+    failed: tuple[str, ...]
+    """A line for each setup that could not be run."""
+
+
+def run(
+    tasks: Sequence[Task],
+    folder: Path,
+    *,
+    device: torch.device,
+    jobs: int,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run what is missing of `tasks` and add each run to the folder's ledger as it ends.
+
+    Other processes may do the same in the same folder: each run is done by one of them. Tasks that must be alone come
+    last, one at a time and with all threads.
+    """
+    progress = progress or Progress()
+    place = where(device)
+    left = missing(tasks, read(folder), place)
+    for dataset in {task.setup.dataset for task in left}:
+        _load(dataset, data_dir)  # fetched once, and what is wrong with it is said once
+    with Ledger(folder) as ledger:
+        series = _Series(ledger, place, progress)
+        progress.begin(sum(estimate(t, device) for t in left), sum(len(t.seeds) for t in left))
+        side_by_side = [t for t in left if not t.alone]
+        try:
+            series.run(side_by_side, device, jobs=min(jobs, len(side_by_side)), threads=1, data_dir=data_dir)
+            alone = [t for t in left if t.alone]
+            # On the CPU a process's memory is that of all it has done before; on a GPU it is told apart.
+            for tasks in [[t] for t in alone] if device.type == "cpu" else [alone]:
+                series.run(tasks, device, jobs=1, threads=None, data_dir=data_dir)
+        finally:
+            series.stop()
+    return Outcome(series.done, tuple(series.failed.values()))
+
+
+class _Series:
+    """The state of a series: its processes, what they do, what is done."""
+
+    def __init__(self, ledger: Ledger, place: Mapping[str, str], progress: Progress) -> None:
+        self.ledger, self.place, self.progress = ledger, place, progress
+        self.done = 0
+        self.failed: dict[str, str] = {}
+        self._workers: list[_Worker] = []
+
+    def run(
+        self, tasks: Sequence[Task], device: torch.device, *, jobs: int, threads: int | None, data_dir: Path | None
+    ) -> None:
+        """Share `tasks` out among `jobs` processes until all are done, here or elsewhere."""
+        waiting = deque(tasks)
+        while waiting or any(worker.task for worker in self._workers):
+            taken_elsewhere = 0
+            for number in range(jobs):
+                if number == len(self._workers):
+                    self._workers.append(_Worker(device, threads, data_dir))
+                worker = self._workers[number]
+                while waiting and worker.task is None and taken_elsewhere < len(waiting):
+                    task = waiting.popleft()
+                    mine, others = self._claim(task)
+                    if others:
+                        waiting.append(Task(task.setup, others, task.history))
+                        taken_elsewhere += 1
+                    if mine:
+                        worker.give(Task(task.setup, mine, task.history))
+            self._collect(device)
+        self.stop()
+
+    def stop(self) -> None:
+        """End all processes; what they were doing is lost."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()
+
+    def _claim(self, task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the seeds to run now, and those that another process is running."""
+        mine, others = [], []
+        for seed in task.seeds:
+            key = self._key(task, seed)
+            if not self.ledger.claim(key):
+                others.append(seed)
+            elif key in self.ledger:
+                self.ledger.release(key)
+            else:
+                mine.append(seed)
+        return tuple(mine), tuple(others)
+
+    def _collect(self, device: torch.device) -> None:
+        busy = {worker.pipe: worker for worker in self._workers if worker.task}
+        if not busy:
+            time.sleep(POLL)
+            return
+        for pipe in connection.wait(list(busy), timeout=POLL):
+            worker = busy[pipe]  # type: ignore[index]
+            task = worker.task
+            assert task is not None  # noqa: S101
+            records, error = worker.take()
+            for record in records:
+                self.done += self.ledger.add(record)
+                self.progress.finished(record, estimate(task, device) / len(task.seeds))
+            if error:
+                self.failed.setdefault(task.setup.id, f"{task.setup}: {error}")
+            for seed in task.seeds:
+                self.ledger.release(self._key(task, seed))
+            if not worker.alive:
+                self._workers.remove(worker)
+
+    def _key(self, task: Task, seed: int) -> Key:
+        return key_of(task.setup.id, seed, self.place)
+
+
+class _Worker:
+    """A process that runs one task at a time. It ends soon after the one that started it has."""
+
+    def __init__(self, device: torch.device, threads: int | None, data_dir: Path | None) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
+        # Ctrl-C is the first process's affair; what is blocked now stays so in the new one, from its first moment on.
+        resource_tracker.ensure_running()  # else `start` would begin it, and with that unblock Ctrl-C again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self.task: Task | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self.pipe.closed
+
+    def give(self, task: Task) -> None:
+        self.task = task
+        with suppress(OSError):  # `take` will tell that it died
+            self.pipe.send(task)
+
+    def take(self) -> tuple[list[Record], str]:
+        """Return the records of the task, or why there are none."""
+        self.task = None
+        try:
+            answer: tuple[list[Record], str] = self.pipe.recv()
+        except (EOFError, OSError):
+            self.stop()
+            code = self.process.exitcode
+            return [], f"its process died (exit code {code}); there may be too little memory for --jobs processes"
+        return answer
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:
+    """Run tasks from the pipe until it closes."""
+    if threads:
+        torch.set_num_threads(threads)
+        keep_memory()
+    graphs = cache(lambda dataset: _load(dataset, data_dir))
+    try:
+        while True:
+            pipe.send(_answer(pipe.recv(), graphs, torch.device(device)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def keep_memory() -> None:
+    """Have the C library keep what this process frees, where it is glibc.
+
+    Tensors of some MiB are made anew in every step. Given back to the system and taken again, their pages are cleared
+    each time: a third of GAT's time on PubMed, and more than half of that of NFC-GCN with `representation_dropout`.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _load(dataset: str, data_dir: Path | None) -> Graph:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its known flaws
+        return load(dataset, data_dir=data_dir)
+
+
+def _answer(task: Task, graphs: Callable[[str], Graph], device: torch.device) -> tuple[list[Record], str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = graphs(task.setup.dataset)
+            return measure(task.setup, graph, task.seeds, device=device, history=task.history), ""
+    except (NFCError, RuntimeError) as error:  # out of memory, for one
+        return [], one_line(error)
+
+
+def processes(device: torch.device) -> int:
+    """How many processes suit this machine."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        cores = os.cpu_count() or 1
+    # A GPU waits for processes that compile and launch; more than a dozen only fill its memory.
+    return cores if device.type == "cpu" else max(1, min(12, cores - 2))

@@ -1,0 +1,70 @@
+"""Where to search: a range for each setting of a model, around the value that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from nfcgcn.config.registry import SYSTEMS, Config
+from nfcgcn.graph import Graph
+from nfcgcn.settings import settings_of
+from nfcgcn.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+NOT_SEARCHED = ("backend", "representation_dropout", "classifier")
+"""The kernels, and readings of the paper that cost more and do worse than the one searched around."""
+
+
+def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
+    """Return where to search for each setting of the model, and the two of training that go with it.
+
+    A count is searched from a quarter to four times its value in `config`, a step size from a tenth to ten times, a
+    choice among all.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    training = settings_of(TrainingConfig)
+    known = settings_of(type(config.model)) | {name: training[name] for name in ("learning_rate", "weight_decay")}
+    space: dict[str, BaseDistribution] = {}
+    for name, s in known.items():
+        now = config.values[name]
+        if name in held or name in SYSTEMS[config.system].fixed or name in NOT_SEARCHED:
+            continue
+        if get_origin(s.type) is Literal:
+            space[name] = CategoricalDistribution(get_args(s.type))
+        elif s.type is float:
+            if name.endswith("dropout"):
+                space[name] = FloatDistribution(0.0, max(0.9, now))
+            else:
+                space[name] = FloatDistribution(now / 10, now * 10, log=True) if now else FloatDistribution(0.0, 1e-3)
+        elif name == "num_layers":
+            space[name] = IntDistribution(min(1, now), max(3, now + 1))
+        elif name != "kernel_width" or config.values["conv"] == "2d":
+            low, high = now // 4, now * 4
+            if name == "stride":
+                low = max(low, graph.num_features // 256)  # or the map would have too many places
+            if name in ("kernel_size", "stride"):
+                high = min(high, graph.num_features)
+            space[name] = IntDistribution(max(1, min(low, now)), max(high, now), log=True)
+    return space
+
+
+def with_params(config: Config, params: Mapping[str, Any]) -> Config:
+    """Return `config` with what a trial suggests; its numbers are rounded to be read, and made to fit each other."""
+    now = config.values
+    values = {k: float(f"{v:.3g}") if isinstance(v, float) and v != now[k] else v for k, v in params.items()}
+    everything = {**now, **values}
+    if everything != now and "stride" in values:  # further apart than they are wide, filters would not see all features
+        values["stride"] = min(values["stride"], everything["kernel_size"])
+    if now.get("conv") == "2d" and "kernel_width" in values:
+        values["kernel_width"] = min(values["kernel_width"], everything["bandwidth"])
+    elif now.get("conv") == "2d" and "bandwidth" in values:
+        values["bandwidth"] = max(values["bandwidth"], now["kernel_width"])
+
+    def changed(part: Any) -> Any:
+        return replace(part, **{f.name: values[f.name] for f in fields(part) if f.name in values})
+
+    return replace(config, model=changed(config.model), training=changed(config.training))

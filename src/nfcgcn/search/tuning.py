@@ -1,0 +1,311 @@
+"""Search: the settings that do best on validation nodes, found with Optuna; it can be killed and continued."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from nfcgcn.config.registry import SYSTEMS, Config
+from nfcgcn.errors import NFCError
+from nfcgcn.files import write_text
+from nfcgcn.graph import Graph, Split
+from nfcgcn.randomness import generator
+from nfcgcn.search.ranges import search_space, with_params
+from nfcgcn.search.trials import Search, Trial, TuningError, read_study, write_study
+from nfcgcn.settings import one_line, write_settings
+from nfcgcn.training import Epoch, fit
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import Trial as OptunaTrial
+
+SIGNATURE = "# Found by `nfcgcn tune`"
+"""How a preset file begins that may be written over."""
+FAILURES = (NFCError, torch.OutOfMemoryError, MemoryError)
+"""What settings may do to a training that others would not: diverge, or need too much memory."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search came to."""
+
+    config: Config
+    """That of the best trial."""
+    default: Config
+    """That of the first trial."""
+    trials: tuple[Trial, ...]
+    interrupted: bool
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the highest validation accuracy, of equals the first."""
+        return best_of(self.trials)
+
+    @property
+    def seconds(self) -> float:
+        """How long all trials took together, those of earlier sessions included."""
+        return sum(t.seconds for t in self.trials)
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with the highest validation accuracy, of equals the first."""
+    return max((t for t in trials if t.state == "complete"), key=lambda t: t.accuracy)
+
+
+def check_optuna() -> None:
+    """Refuse to search where Optuna is missing."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise TuningError("`tune` needs Optuna, which is not installed; pip install 'nfcgcn[tune]'") from error
+
+
+def tune(
+    graph: Graph,
+    config: Config,
+    *,
+    seeds: Sequence[int] = (0, 1),
+    minutes: float = 10.0,
+    trials: int | None = None,
+    held: Collection[str] = (),
+    study: Path | None = None,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None = None,
+) -> Tuned:
+    """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
+
+    The nodes are split once, by the first of ``seeds``; a trial trains once a seed and counts by the mean of the best
+    validation accuracies. Labels of other than training and validation nodes are taken away before anything begins.
+    Settings in ``held`` stay as they are. ``minutes`` and ``trials`` bound the search as a whole: with a file
+    ``study``, written after every trial, one that was stopped goes on where it was, and comes to the same end.
+    ``on_epoch`` is called with the trials so far and the seconds spent. Ctrl-C ends the search and keeps its best.
+    """
+    check_optuna()
+    if not 0 < minutes < math.inf:
+        raise TuningError(f"`minutes` must be above 0, got {minutes}")
+    split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
+    graph = _without_other_labels(graph, split)
+    split.check(graph)
+    config.build(graph, seeds[0])  # settings that do not fit the graph are said before the search
+    space = search_space(config, graph, held=held)
+    search = Search(
+        model=config.system,
+        graph=_fingerprint(graph, split),
+        seeds=list(seeds),
+        settings=config.values,
+        searched={name: repr(d) for name, d in space.items()},
+    )
+    done = read_study(study, search) if study else []
+    task, interrupted = _Task(graph, split, seeds, device), False
+    try:
+        for trial in _trials(task, config, space, done, _Budget(60 * minutes, trials or math.inf, on_epoch)):
+            done.append(trial)
+            if study:
+                write_study(study, search, done)
+    except KeyboardInterrupt:
+        interrupted = True
+        if study and done:  # it may have come while the file was written
+            write_study(study, search, done)
+    if not any(t.state == "complete" for t in done):
+        if interrupted:
+            raise KeyboardInterrupt
+        raise TuningError(
+            f"every trial failed, the last one so: {done[-1].note}"
+            if done
+            else f"{minutes:g} minutes were not enough for one trial; allow more, or set `epochs` lower"
+        )
+    best = with_params(config, best_of(done).params)
+    return Tuned(best, config, tuple(done), interrupted)
+
+
+def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
+    """Write the best trial's settings as a preset file, with the figures they are chosen by."""
+    default, best = tuned.trials[0], tuned.best
+    defaults = f"{100 * default.accuracy:.2f} %" if default.state == "complete" else "none, for training failed"
+    tried = len(tuned.trials)
+    comments = (
+        f"{SIGNATURE} for {graph!a}, by accuracy on validation nodes; test nodes were not looked at.",
+        f"# {100 * best.accuracy:.2f} % on validation, with the settings it began with {defaults}: the best of {tried} "
+        f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds each.",
+        "# Use: nfcgcn train GRAPH --preset THIS_FILE",
+    )
+    fixed = {"backend", *SYSTEMS[tuned.config.system].fixed}
+    values = {name: value for name, value in tuned.config.values.items() if name not in fixed}
+    write_text(path, "\n".join([*comments, "", write_settings(tuned.config.system, values)]))
+
+
+def check_preset_path(path: Path) -> None:
+    """Refuse to write over a file that is no preset of ours, or one that could not be read as a preset."""
+    if path.suffix != ".toml":
+        raise TuningError(f"a preset's name must end in .toml, got {path}; choose another with --out")
+    try:
+        with path.open("rb") as file:
+            ours = file.read(len(SIGNATURE)) == SIGNATURE.encode()
+    except FileNotFoundError:
+        return
+    except OSError:
+        ours = False
+    if not ours:
+        raise TuningError(f"{path} exists and was not written by `nfcgcn tune`; choose another file with --out")
+
+
+class _OutOfTimeError(Exception):
+    """The time for the search ended within a trial."""
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What a search may take in all."""
+
+    seconds: float
+    trials: float
+    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Watches the time while a trial runs."""
+
+    start: float
+    """When the search would have begun, had it never been stopped."""
+    budget: _Budget
+    done: Sequence[Trial]
+
+    @property
+    def seconds(self) -> float:
+        """What all trials have taken so far."""
+        return time.perf_counter() - self.start
+
+    def tick(self, epoch: Epoch) -> None:
+        """Tell of an epoch, and end the trial when the time is over."""
+        if self.budget.on_epoch:
+            self.budget.on_epoch(self.done, self.seconds, epoch)
+        if self.seconds > self.budget.seconds:
+            raise _OutOfTimeError
+
+
+def _trials(
+    task: _Task, config: Config, space: dict[str, BaseDistribution], done: Sequence[Trial], budget: _Budget
+) -> Iterator[Trial]:
+    """Yield one trial after the other, as long as the budget lasts; `done` grows by what is yielded."""
+    with _quiet_optuna():
+        study = _rebuild(done, space)
+        while len(done) < budget.trials and (spent := sum(t.seconds for t in done)) < budget.seconds:
+            asked = _suggest(study, space, config, number=len(done), seed=task.seeds[0])
+            clock = _Clock(time.perf_counter() - spent, budget, done)
+            try:
+                trial = task.attempt(with_params(config, asked.params), asked, clock)
+            except _OutOfTimeError:
+                return
+            study.tell(asked, trial.accuracy if trial.state == "complete" else None, state=_state(trial))
+            yield replace(trial, seconds=clock.seconds - spent)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What every trial is tried on."""
+
+    graph: Graph
+    split: Split
+    seeds: Sequence[int]
+    device: torch.device | str
+
+    def attempt(self, config: Config, asked: OptunaTrial, clock: _Clock) -> Trial:
+        """Train once a seed, unless the first ones show that it is not worth while."""
+        trial = Trial(dict(asked.params), [], 0.0, "complete")
+        for seed in self.seeds:
+            try:
+                model = config.build(self.graph, seed)
+                run = fit(
+                    model, self.graph, self.split, config.training, seed=seed, device=self.device, on_epoch=clock.tick
+                )
+            except FAILURES as error:
+                return replace(trial, state="failed", note=one_line(error))
+            if run.interrupted:
+                raise KeyboardInterrupt
+            trial.accuracies.append(run.best["val_accuracy"])
+            asked.report(trial.accuracy, len(trial.accuracies))
+            if len(trial.accuracies) < len(self.seeds) and asked.should_prune():
+                return replace(trial, state="pruned")
+        return trial
+
+
+def _suggest(
+    study: Study, space: dict[str, BaseDistribution], config: Config, *, number: int, seed: int
+) -> OptunaTrial:
+    """Ask for the parameters of a trial; the first takes those of `config`."""
+    from optuna.samplers import TPESampler
+
+    # A sampler of its own for each trial, so that a search that goes on suggests what one never stopped would have.
+    study.sampler = TPESampler(seed=int(generator(seed, "tuning").integers(2**31, size=number + 1)[-1]))
+    if number == 0:
+        study.enqueue_trial({name: config.values[name] for name in space})
+    return study.ask(space)
+
+
+def _rebuild(trials: Sequence[Trial], space: dict[str, BaseDistribution]) -> Study:
+    """Make a study that knows these trials."""
+    import optuna
+
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner())
+    for t in trials:
+        steps = {i: replace(t, accuracies=t.accuracies[:i]).accuracy for i in range(1, len(t.accuracies) + 1)}
+        try:
+            known = optuna.trial.create_trial(
+                state=_state(t),
+                value=None if t.state == "failed" else t.accuracy,
+                params=t.params,
+                distributions=dict(space),
+                intermediate_values=steps,
+            )
+            study.add_trial(known)
+        except (TypeError, ValueError) as error:
+            raise TuningError(f"the study has a trial that is none: {one_line(error)}; choose another file") from error
+    return study
+
+
+def _state(trial: Trial) -> Any:
+    from optuna.trial import TrialState
+
+    return {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[trial.state]
+
+
+@contextmanager
+def _quiet_optuna() -> Iterator[None]:
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _without_other_labels(graph: Graph, split: Split) -> Graph:
+    labels = np.full(graph.num_nodes, -1, np.int64)
+    for nodes in (split.train, split.val):
+        labels[nodes] = graph.labels[nodes]
+    return replace(graph, labels=labels, test_nodes=None, given=None)
+
+
+def _fingerprint(graph: Graph, split: Split) -> str:
+    """Return a number that another graph, or other nodes to learn from, would not have."""
+    x, a = graph.features, graph.adjacency
+    parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
+    parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels, split.train, split.val]
+    sum_of_all = hashlib.sha256()
+    for part in parts:
+        sum_of_all.update(f"{part.dtype} {part.shape} ".encode())
+        sum_of_all.update(np.ascontiguousarray(part).tobytes())
+    return sum_of_all.hexdigest()

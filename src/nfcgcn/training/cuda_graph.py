@@ -1,0 +1,293 @@
+"""Whole epochs as CUDA graphs: step, validation and the choice of the best state happen on the device.
+
+The host launches one graph an epoch and looks at the figures now and then. Early stopping is exact all the same: once
+a run has given up, the device changes its best state no more, and what it trained on for is not reported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from nfcgcn.graph import Graph, Ints
+from nfcgcn.kernels import triton_refusal
+from nfcgcn.kernels.adam.reference import corrections
+from nfcgcn.method.model import NFCGCN, NodeClassifier
+from nfcgcn.randomness import torch_randomness
+from nfcgcn.training import side_by_side as stack
+from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
+
+LOOK = 25
+"""Epochs between two looks at the figures."""
+WARM_UP = 2
+"""Steps before the capture, in which libraries make what they need and may not make while a graph is captured."""
+
+
+class Refusal(Exception):  # noqa: N818  (nothing is wrong: another way is taken)
+    """Why these models cannot train as a CUDA graph, or not together."""
+
+
+class One(nn.Module):
+    """A single model of any kind, called as a stack of one."""
+
+    num_draws = 0
+
+    def __init__(self, model: NodeClassifier, x: Tensor, edge_index: Tensor) -> None:
+        super().__init__()
+        self.model, self.inputs = model, (x, edge_index)
+        self.names = [name for name, _ in model.named_parameters()]
+        self.decayed = model.decayed_parameters()
+
+    def forward(self, _: Tensor) -> Tensor:
+        """Return class scores ``[1, N, C]``."""
+        scores: Tensor = self.model(*self.inputs)
+        return scores[None]
+
+    def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
+        """Return the state of the model with these values."""
+        state = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        return [state | {name: v.detach().cpu().clone() for name, v in zip(self.names, values, strict=True)}]
+
+
+class Trainer:
+    """A stack of runs on a device: its steps, and what they have come to."""
+
+    def __init__(
+        self,
+        net: stack.Stack | One,
+        graph: Graph,
+        parts: Sequence[tuple[Ints, Ints]],
+        config: TrainingConfig,
+        seeds: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        self.net, self.config, self.seeds, self.device = net, config, seeds, device
+        from nfcgcn.kernels.adam.gpu import adam
+        from nfcgcn.kernels.cross_entropy.gpu import cross_entropy
+
+        self.adam, self.cross_entropy = adam, cross_entropy
+        y = graph.y.to(device)
+        self.params = list(self.net.parameters())
+        self.train_nodes, self.val_nodes = (_stacked(nodes).to(device) for nodes in zip(*parts, strict=True))
+        self.train_labels, self.val_labels = y[self.train_nodes], y[self.val_nodes]
+        decayed = self.net.decayed
+        self.decays = [config.weight_decay if any(p is d for d in decayed) else 0.0 for p in self.params]
+        self.moments = [torch.zeros(2, *p.shape, device=device) for p in self.params]
+        self.corrections = corrections(config.epochs).to(device)
+        runs = len(seeds)
+        self.epoch = torch.zeros(1, dtype=torch.int64, device=device)
+        self.draws = torch.zeros(config.epochs, self.net.num_draws, runs, dtype=torch.int64, device=device)
+        self.history = torch.zeros(config.epochs, 4, runs, dtype=torch.float64, device=device)
+        self.best = torch.zeros(2, runs, dtype=torch.float64, device=device)
+        self.best_epoch = torch.zeros(runs, dtype=torch.int64, device=device)
+        self.stopped = torch.zeros(runs, dtype=torch.bool, device=device)
+        self.best_params = [torch.zeros_like(p) for p in self.params]
+        self.start_params = [p.detach().clone() for p in self.params]
+        self.draw_seeds()
+
+    def train_step(self) -> Tensor:
+        """Make a step; return loss and accuracy of its training pass, ``[2, S]``."""
+        self.net.train()
+        for p in self.params:
+            p.grad = None
+        seeds = self.draws.index_select(0, self.epoch)[0]
+        scores = self.net(seeds)
+        loss, accuracy, grad = self.cross_entropy(scores, self.train_nodes, self.train_labels, grad=True)
+        scores.backward(grad)
+        for p, moments, decay in zip(self.params, self.moments, self.decays, strict=True):
+            if p.grad is None:
+                raise Refusal("a parameter takes no part in the scores")
+            rate = self.config.learning_rate
+            self.adam(p.data, p.grad, moments, self.corrections, self.epoch, rate=rate, decay=decay)
+        return torch.stack([loss.double(), accuracy])
+
+    @torch.no_grad()
+    def validate(self) -> Tensor:
+        """Return loss and accuracy on the validation nodes, ``[2, S]``."""
+        self.net.eval()
+        loss, accuracy, _ = self.cross_entropy(self.net(self.draws[0]), self.val_nodes, self.val_labels, grad=False)
+        return torch.stack([loss.double(), accuracy])
+
+    @torch.no_grad()
+    def run_epoch(self) -> None:
+        """Train, validate, note the figures, keep the state if it is the best so far."""
+        with torch.enable_grad():
+            trained = self.train_step()
+        validated = self.validate()
+        self.history.index_copy_(0, self.epoch, torch.cat([trained, validated])[None])
+        loss, accuracy = -validated[0], validated[1]
+        merit = torch.stack([accuracy, loss] if self.config.monitor == "accuracy" else [loss, accuracy])
+        ahead = (merit[0] > self.best[0]) | ((merit[0] == self.best[0]) & (merit[1] > self.best[1]))
+        better = (ahead | (self.epoch == 0)) & ~self.stopped
+        self.epoch += 1
+        self.best.copy_(torch.where(better, merit, self.best))
+        self.best_epoch.copy_(torch.where(better, self.epoch, self.best_epoch))
+        for kept, p in zip(self.best_params, self.params, strict=True):
+            kept.copy_(torch.where(better.view(-1, *[1] * (p.dim() - 1)) if len(self.seeds) > 1 else better, p, kept))
+        if self.config.patience is not None:
+            self.stopped |= self.epoch - self.best_epoch >= self.config.patience
+
+    def reset(self) -> None:
+        """Go back to before the first epoch."""
+        with torch.no_grad():
+            for p, start in zip(self.params, self.start_params, strict=True):
+                p.copy_(start)
+        for t in (*self.moments, self.epoch, self.history, self.best, self.best_epoch, self.stopped):
+            t.zero_()
+
+    def draw_seeds(self) -> None:
+        """Draw the seeds of all masks, each run as it would alone."""
+        if not self.net.num_draws:
+            return
+        for run, seed in enumerate(self.seeds):
+            with torch_randomness(seed, "training"):
+                numbers = [int(torch.randint(2**62, ())) for _ in range(self.draws[:, :, run].numel())]
+            self.draws[:, :, run] = torch.tensor(numbers).view(self.draws.shape[:2])
+
+    def capture(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Capture a step as a graph; the state is afterwards as before the first epoch."""
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    step()
+                    self.epoch.zero_()
+            torch.cuda.current_stream(self.device).wait_stream(side)
+            with torch.cuda.graph(graph):
+                step()
+        except RuntimeError as error:
+            torch.cuda.synchronize(self.device)
+            # A capture that failed has not ended for the generator, which would refuse to draw from now on.
+            generator = torch.cuda.default_generators[self.device.index or 0]
+            generator.graphsafe_set_state(generator.clone_state())
+            raise Refusal(str(error).splitlines()[0]) from error
+        finally:
+            self.reset()
+        return graph
+
+
+def fit_as_graph(
+    models: Sequence[NodeClassifier],
+    graph: Graph,
+    parts: Sequence[tuple[Ints, Ints]],
+    config: TrainingConfig,
+    *,
+    seeds: Sequence[int],
+    device: torch.device,
+    on_epoch: Callable[[int, Epoch], None] | None,
+) -> list[Run]:
+    """Train all models at once and leave each in its best state, or raise :class:`Refusal` with all as they were."""
+    if config.batch_size is not None:
+        raise Refusal("the training nodes are taken in batches")
+    if missing := triton_refusal():
+        raise Refusal(missing)
+    start = time.perf_counter()
+    for model in models:
+        model.to(device)
+    with _rounding(config):
+        # Seeded twice: the warm-up draws too.
+        with torch_randomness(seeds[0], "training", device):
+            trainer = Trainer(make_net(models, graph, config, device), graph, parts, config, seeds, device)
+            replay = trainer.capture(trainer.run_epoch)
+        with torch_randomness(seeds[0], "training", device):
+            record = Record(trainer, on_epoch)
+            interrupted = _replay(replay, trainer, record)
+    states = trainer.net.states(trainer.best_params)
+    seconds = (time.perf_counter() - start) / len(models)
+    runs = []
+    for model, history, best, state in zip(models, record.histories, record.best, states, strict=True):
+        assert best is not None  # noqa: S101  (epochs >= 1)
+        model.load_state_dict(state)
+        model.eval()
+        runs.append(Run(tuple(history), best, state, seconds, interrupted))
+    return runs
+
+
+def _replay(replay: torch.cuda.CUDAGraph, trainer: Trainer, record: Record) -> bool:
+    """Run the epochs, looking at the figures now and then; say whether that was interrupted."""
+    epochs = trainer.config.epochs
+    try:
+        while record.seen < epochs and not all(record.gone):
+            until = min(record.seen + LOOK, epochs)
+            for _ in range(record.seen, until):
+                replay.replay()
+            record.read(until)
+    except KeyboardInterrupt:
+        done = int(trainer.epoch)
+        if not done:
+            raise
+        record.read(done)
+        return True
+    return False
+
+
+class Record:
+    """The figures of each run's epochs, up to the one after which it gave up."""
+
+    def __init__(self, trainer: Trainer, on_epoch: Callable[[int, Epoch], None] | None) -> None:
+        self.trainer, self.on_epoch = trainer, on_epoch
+        self.seen = 0
+        self.histories: list[list[Epoch]] = [[] for _ in trainer.seeds]
+        self.best: list[Epoch | None] = [None] * len(trainer.seeds)
+        self.gone = [False] * len(trainer.seeds)
+
+    def read(self, until: int) -> None:
+        """Take over what the device has noted of the epochs up to this one."""
+        stopping = self.trainer.config.stopping
+        figures = self.trainer.history[self.seen : until].tolist()
+        for number, of_runs in enumerate(figures, self.seen + 1):
+            self.seen = number
+            for run, values in enumerate(zip(*of_runs, strict=True)):
+                if self.gone[run]:
+                    continue
+                keys = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+                epoch: Epoch = {"epoch": number, **dict(zip(keys, values, strict=True))}  # type: ignore[typeddict-item]
+                check_finite(epoch, self.trainer.config)
+                self.histories[run].append(epoch)
+                best = self.best[run]
+                if best is None or stopping.merit(epoch) > stopping.merit(best):
+                    best = self.best[run] = epoch
+                self.gone[run] = stopping.gives_up(number, best["epoch"])
+                if self.on_epoch:
+                    self.on_epoch(run, epoch)
+
+
+def make_net(
+    models: Sequence[NodeClassifier], graph: Graph, config: TrainingConfig, device: torch.device
+) -> stack.Stack | One:
+    """Return the models as one that a trainer calls; they are on the device already."""
+    x, edge_index = graph.x.to(device), graph.edge_index.to(device)
+    reason = stack.refusal(models, x)
+    if reason is None:
+        return stack.Stack(models, x, edge_index, config.precision)  # type: ignore[arg-type]
+    if len(models) > 1:
+        raise Refusal(reason)
+    model = models[0]
+    if isinstance(model, NFCGCN):
+        raise Refusal(reason)
+    if type(model).score_nodes is not NodeClassifier.score_nodes:
+        raise Refusal("the model samples nodes for every step")
+    return One(model, x, edge_index)
+
+
+def _stacked(nodes: Sequence[Ints]) -> Tensor:
+    if any(len(n) != len(nodes[0]) for n in nodes):
+        raise Refusal("the splits differ in size")
+    return torch.stack([torch.from_numpy(n) for n in nodes])
+
+
+@contextmanager
+def _rounding(config: TrainingConfig) -> Iterator[None]:
+    """Let PyTorch's own products round as the config says."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = config.precision != "float32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,125 @@
+"""Several NFC-GCNs of one shape as one model, for training side by side on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nfcgcn.graph import csr_tensor
+from nfcgcn.kernels import Precision
+from nfcgcn.kernels.node_feature_conv import refusal as kernel_refusal
+from nfcgcn.method.layers import GraphConv, Linear
+from nfcgcn.method.model import NFCGCN
+
+
+def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
+    """Say why these models cannot be stacked, or None."""
+    first = models[0]
+    if any(type(m) is not NFCGCN for m in models) or not isinstance(first, NFCGCN):
+        return "only NFC-GCNs are stacked"
+    if any(_shape(m) != _shape(first) for m in models):
+        return "the models differ in shape"
+    if first.nfc.resample == "epoch":
+        return "neighbours are drawn anew for every step"
+    if first.representation_dropout:
+        return "dropout on the convolution's output needs it laid out"
+    if first.classifier is not None:
+        return "a classifier follows the graph convolutions"
+    if first.nfc.backend not in ("auto", "gpu"):
+        return f"`backend` is {first.nfc.backend}"
+    return kernel_refusal("gpu", x, first.nfc.weight, _matrix(first.hidden[0] if len(first.hidden) else first.output))
+
+
+def _shape(model: nn.Module) -> tuple[object, ...]:
+    assert isinstance(model, NFCGCN)  # noqa: S101
+    nfc = model.nfc
+    shapes = tuple((name, tuple(p.shape)) for name, p in model.named_parameters())
+    return (
+        shapes,
+        nfc.stride,
+        nfc.conv,
+        nfc.activation,
+        nfc.dropout,
+        nfc.bandwidth,
+        nfc.slot_order,
+        model.representation_dropout,
+        model.dropout,
+        model.feature_scale,
+    )
+
+
+def _matrix(layer: nn.Module) -> Tensor:
+    """Return what a layer multiplies its input by."""
+    assert isinstance(layer, GraphConv | Linear)  # noqa: S101
+    return layer.weight if isinstance(layer, GraphConv) else layer.weight.mT
+
+
+def _short(matrix: Tensor) -> Tensor:
+    """Write a CSR matrix with 32-bit indices, where they are the half of what is read."""
+    return csr_tensor(matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), matrix.shape)
+
+
+class Stack(nn.Module):
+    """The models' parameters, each stacked along a new first dimension, and their forward pass all at once.
+
+    What a run comes to does not depend on the runs beside it, to the bit.
+    """
+
+    def __init__(self, models: Sequence[NFCGCN], x: Tensor, edge_index: Tensor, precision: Precision) -> None:
+        super().__init__()
+        from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Tables
+
+        self.names = [name for name, _ in models[0].named_parameters()]
+        stacked = [torch.stack([m.get_parameter(name).detach() for m in models]) for name in self.names]
+        self.stacked = nn.ParameterList(stacked)
+        first = models[0]
+        decayed = first.decayed_parameters()
+        self.decayed = [
+            p for p, name in zip(self.stacked, self.names, strict=True) if first.get_parameter(name) is decayed[0]
+        ]
+        nfc = first.nfc
+        x = first.scale(x)
+        tables = torch.stack([m.nfc.table(x, edge_index) for m in models])
+        self.tables = Tables(x, tables)
+        matrix, transpose, _ = first.adjacency(x, edge_index)
+        self.adjacency = _short(matrix), _short(transpose)
+        self.num_layers = len(first.hidden)
+        self.is_linear = isinstance(first.output, Linear)
+        self.map_dropout, self.dropout, self.precision = nfc.dropout, first.dropout, precision
+        self.options = {rate: Options(nfc.stride, nfc.activation, rate, precision) for rate in {0.0, nfc.dropout}}
+
+    @property
+    def num_draws(self) -> int:
+        """How many seeds of masks a training pass takes a run: as many as the model alone would draw, in its order."""
+        return (self.map_dropout > 0) + self.num_layers * (self.dropout > 0)
+
+    def forward(self, seeds: Tensor) -> Tensor:
+        """Return class scores ``[S, N, C]``; in training the masks come from ``seeds [draws, S]``."""
+        from nfcgcn.kernels.masks.gpu import relu_dropout
+        from nfcgcn.kernels.node_feature_conv.gpu import projected_stack
+        from nfcgcn.kernels.product.gpu import product, shifted, sparse_product
+
+        of = dict(zip(self.names, self.stacked, strict=True))
+        matrices = [of[f"hidden.{i}.weight"] for i in range(self.num_layers)] + [of["output.weight"]]
+        map_dropout, dropout = (self.map_dropout, self.dropout) if self.training else (0.0, 0.0)
+        draws = iter(seeds)
+        first = matrices[0].mT if self.is_linear else matrices[0]
+        own = next(draws) if map_dropout else seeds.new_zeros(len(first))
+        h: Tensor = projected_stack(self.tables, of["nfc.weight"], first, own, self.options[map_dropout])
+        if self.is_linear:
+            return shifted(h, of["output.bias"])
+        h = sparse_product(*self.adjacency, h)
+        for matrix in matrices[1:]:
+            h = relu_dropout(h, next(draws) if dropout else seeds, dropout)
+            h = sparse_product(*self.adjacency, product(h, matrix, self.precision))
+        return h
+
+    def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
+        """Take stacked values of the parameters apart again: a state a model, on the CPU."""
+        parts = [v.detach().cpu() for v in values]
+        return [
+            {name: part[run].clone() for name, part in zip(self.names, parts, strict=True)}
+            for run in range(self.tables.num_runs)
+        ]

@@ -1,0 +1,366 @@
+import re
+from dataclasses import fields, replace
+from importlib import resources
+from typing import Literal, get_args, get_origin
+
+import pytest
+import torch
+
+from nfcgcn.config.registry import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
+from nfcgcn.errors import ConfigError
+from nfcgcn.method.model import divide_by_row_norms, divide_by_row_sums
+from nfcgcn.settings import settings_of
+from nfcgcn.training import TrainingConfig
+
+
+def message(text):
+    return f"^{re.escape(text)}$"
+
+
+# The paper's parameter table, but one layer for PubMed, its headline: k, s, c, hidden, layers, learning rate
+PAPER = {
+    "cora": (32, 16, 64, 16, 2, 0.002),
+    "citeseer": (64, 32, 64, 16, 2, 0.002),
+    "pubmed": (64, 16, 32, 32, 1, 0.01),
+}
+KEYS = ("kernel_size", "stride", "filters", "hidden_channels", "num_layers", "learning_rate")
+
+
+@pytest.mark.parametrize("system", ["nfc-gcn", "nfc-gcn-2d"])
+@pytest.mark.parametrize("dataset", PAPER)
+@pytest.mark.parametrize("preset", ["paper", None])
+def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
+    config = make_config(system, dataset=dataset, preset=preset)
+    assert config.preset == "paper"
+    # Which kernels run is no matter of the paper's.
+    assert {name: value for name, value in config.values.items() if name != "backend"} == {
+        **dict(zip(KEYS, PAPER[dataset], strict=True)),
+        "bandwidth": 6,
+        "conv": "2d" if system.endswith("2d") else "1d",
+        "kernel_width": 3,
+        "activation": "none",
+        "map_dropout": 0.5,
+        "representation_dropout": 0.0,
+        "dropout": 0.5,
+        "classifier": "none",
+        "slot_order": "random",
+        "resample": "once",
+        "feature_scale": "given",
+        "epochs": 200,
+        "weight_decay": 1e-4,
+        "monitor": "accuracy",
+        "patience": None,
+        "batch_size": None,
+        "precision": "float32",
+        "split": "fastgcn",
+        "labels_per_class": None,
+        "train_per_class": 20,
+        "num_val": 500,
+        "num_test": 1000,
+        "train_ratio": 0.6,
+        "val_ratio": 0.2,
+    }
+
+
+# What the authors print, by system, preset and dataset
+PUBLISHED = {
+    ("gcn", "paper", "cora"): {
+        "split": "planetoid", "feature_scale": "row-sum", "hidden_channels": 16, "num_layers": 2, "dropout": 0.5,
+        "epochs": 200, "learning_rate": 0.01, "weight_decay": 5e-4, "monitor": "loss", "patience": 10,
+    },
+    ("gcn", "nfc-paper", "cora"): {
+        "split": "fastgcn", "feature_scale": "given", "hidden_channels": 16, "num_layers": 2, "dropout": 0.5,
+        "epochs": 400, "learning_rate": 0.01, "weight_decay": 5e-4, "monitor": "accuracy", "patience": None,
+    },
+    ("gat", "paper", "cora"): {
+        "split": "planetoid", "feature_scale": "row-sum", "hidden_channels": 8, "num_layers": 2, "heads": 8,
+        "output_heads": 1, "dropout": 0.6, "attention_dropout": 0.6, "learning_rate": 0.005, "weight_decay": 5e-4,
+        "patience": 100,
+    },
+    ("gat", "paper", "pubmed"): {"output_heads": 8, "learning_rate": 0.01, "weight_decay": 1e-3},
+    ("fastgcn", "paper", "cora"): {
+        "split": "fastgcn", "feature_scale": "row-sum", "hidden_channels": 16, "samples": 400, "batch_size": 256,
+        "epochs": 200, "learning_rate": 0.01, "weight_decay": 5e-4,
+    },
+    ("fastgcn", "paper", "pubmed"): {"samples": 100, "batch_size": 256},
+    ("sage-mean", "paper", "cora"): {
+        "split": "fastgcn", "num_neighbours": 25, "num_further": 10, "hidden_channels": 128, "batch_size": 512,
+    },
+    ("jknet", "paper", "cora"): {"split": "ratio", "num_layers": 6, "mode": "concat", "learning_rate": 0.005},
+    ("lgcn", "paper", "cora"): {
+        "split": "planetoid", "feature_scale": "row-sum", "hidden_channels": 32, "num_layers": 2, "filters": 8, "k": 8,
+        "dropout": 0.84, "learning_rate": 0.1, "weight_decay": 5e-4,
+    },
+    ("lgcn", "paper", "citeseer"): {"num_layers": 1, "k": 8},
+    ("gat-5", "paper", "cora"): {"split": "fastgcn", "bandwidth": 6, "learning_rate": 0.002, "weight_decay": 1e-4},
+    ("gat", "nfc-paper", "cora"): {"split": "fastgcn", "heads": 8, "hidden_channels": 8, "epochs": 400},
+}  # fmt: skip
+PUBLISHED |= {
+    (system, preset, dataset): PUBLISHED[system, preset, "cora"]
+    for system, preset in (("gcn", "paper"), ("gcn", "nfc-paper"), ("gat", "nfc-paper"))
+    for dataset in ("citeseer", "pubmed")
+}
+
+
+@pytest.mark.parametrize(("system", "preset", "dataset"), PUBLISHED)
+def test_baselines_are_trained_as_published(system, preset, dataset):
+    values = make_config(system, dataset=dataset, preset=preset).values
+    wanted = PUBLISHED[system, preset, dataset]
+    assert {key: values[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("system", "split", "preset", "found"),
+    [
+        pytest.param("gcn", None, "nfc-paper", "fastgcn", id="the same protocol as NFC-GCN"),
+        pytest.param("gcn", "fastgcn", "nfc-paper", "fastgcn", id="made for the split"),
+        pytest.param("gcn", "planetoid", "paper", "planetoid", id="the model's own paper"),
+        pytest.param("gcn", "ratio", "nfc-paper", "ratio", id="made for another split"),
+        pytest.param("nfc-gcn", "planetoid", "paper", "planetoid", id="only one preset"),
+        pytest.param("lgcn", "planetoid", "paper", "planetoid", id="lgcn"),
+    ],
+)
+def test_a_preset_that_suits_the_split(system, split, preset, found):
+    config = make_config(system, dataset="cora", settings={"split": split} if split else {})
+    assert (config.preset, config.split.split) == (preset, found)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_preset_can_be_read(preset, system):
+    for dataset, values in preset_tables(preset, system).items():
+        config = make_config(system, dataset=dataset, preset=preset)
+        assert values.items() <= config.values.items()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_has_a_preset_of_its_paper(system):
+    assert {"cora", "citeseer"} <= set(preset_tables("paper", system))
+
+
+def test_every_table_of_a_preset_is_of_a_system():
+    for preset in PRESETS:
+        text = (resources.files("nfcgcn.config") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+        assert set(re.findall(r"^\[([\w-]+)\.", text, flags=re.MULTILINE)) <= set(SYSTEMS)
+
+
+def test_presets_for_digits_and_others():
+    digits = make_config("nfc-gcn", dataset="digits")
+    assert (digits.preset, digits.values["kernel_size"], digits.values["stride"]) == ("default", 16, 8)
+    assert make_config("gcn", dataset="digits").values["hidden_channels"] == 64
+    bare = make_config("nfc-gcn")
+    assert (bare.preset, bare.model) == ("default", SYSTEMS["nfc-gcn"].config())
+    assert make_config("nfc-gcn", dataset="cora", preset="default").training == TrainingConfig()
+    assert make_config("nfc-gcn", dataset="citations").split == SplitConfig()
+
+
+def test_settings_win_over_the_preset():
+    config = make_config("nfc-gcn", dataset="cora", preset="paper", settings={"stride": "8", "split": "planetoid"})
+    assert (config.values["stride"], config.values["split"], config.values["kernel_size"]) == (8, "planetoid", 32)
+
+
+FIELDS = [
+    (system, s)
+    for system, entry in SYSTEMS.items()
+    for config in (entry.config, TrainingConfig, SplitConfig)
+    for s in settings_of(config).values()
+]
+
+
+@pytest.mark.parametrize(("system", "field"), FIELDS, ids=lambda v: v if isinstance(v, str) else v.name)
+def test_every_setting_can_be_set_by_text(system, field):
+    if get_origin(field.type) is Literal:
+        texts = [SYSTEMS[system].fixed[field.name]] if field.name in SYSTEMS[system].fixed else get_args(field.type)
+        wanted = {text: text for text in texts}
+    elif field.type is int:
+        wanted = {"3": 3, "1": 1}
+    elif field.type is float:
+        wanted = {"0.125": 0.125, "25e-2": 0.25}
+    else:
+        wanted = {"5": 5, "none": None}
+    for text, value in wanted.items():
+        found = make_config(system, settings={field.name: text}).values[field.name]
+        assert found == value
+        assert type(found) is type(value)
+    assert field.meaning
+    with pytest.raises(ConfigError, match=f"^`{field.name}` (must be|is) .*"):
+        make_config(system, settings={field.name: "no such thing"})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_setting_belongs_to_two_parts(system):
+    config = make_config(system)
+    names = [f.name for part in (config.model, config.training, config.split) for f in fields(part)]
+    assert len(set(names)) == len(names)
+    assert list(config.values) == names
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        pytest.param(
+            {"system": "nfcgcn"},
+            "unknown model 'nfcgcn'; did you mean 'nfc-gcn' or 'nfc-gcn-2d' or 'gcn'?",
+            id="near model",
+        ),
+        pytest.param(
+            {"system": "zzz"}, f"unknown model 'zzz'; choose from {', '.join(sorted(SYSTEMS))}", id="far model"
+        ),
+        pytest.param(
+            {"preset": "papr"}, "unknown preset 'papr'; did you mean 'paper' or 'nfc-paper'?", id="near preset"
+        ),
+        pytest.param({"preset": "zzz"}, "unknown preset 'zzz'; choose from default, nfc-paper, paper", id="far preset"),
+        pytest.param(
+            {"settings": {"bandwith": 3}}, "unknown setting 'bandwith'; did you mean 'bandwidth'?", id="near setting"
+        ),
+        pytest.param(
+            {"dataset": "digits", "preset": "paper"},
+            "preset 'paper' of model 'nfc-gcn' has no settings for 'digits'; it covers cora, citeseer, pubmed",
+            id="preset without dataset",
+        ),
+        pytest.param(
+            {"settings": {"conv": "2d"}}, "`conv` is 1d in model 'nfc-gcn'; choose another --model instead", id="1d"
+        ),
+        pytest.param(
+            {"system": "nfc-gcn-2d", "settings": {"conv": "1d"}},
+            "`conv` is 2d in model 'nfc-gcn-2d'; choose another --model instead",
+            id="2d",
+        ),
+        pytest.param({"settings": {"epochs": "0"}}, "`epochs` must be at least 1, got 0", id="epochs"),
+        pytest.param(
+            {"settings": {"train_per_class": 0}}, "`train_per_class` must be at least 1, got 0", id="per class"
+        ),
+        pytest.param(
+            {"settings": {"labels_per_class": 0}}, "`labels_per_class` must be at least 1, got 0", id="labels"
+        ),
+        pytest.param({"settings": {"num_val": -1}}, "`num_val` must be at least 1, got -1", id="num_val"),
+        pytest.param({"settings": {"num_test": 0}}, "`num_test` must be at least 1, got 0", id="num_test"),
+        pytest.param(
+            {"settings": {"train_ratio": 1}}, "`train_ratio` must be between 0 and 1, got 1.0", id="train_ratio"
+        ),
+        pytest.param(
+            {"settings": {"val_ratio": "nan"}}, "`val_ratio` must be between 0 and 1, got nan", id="val_ratio"
+        ),
+    ],
+)
+def test_bad_configs(options, text):
+    with pytest.raises(ConfigError, match=message(text)):
+        make_config(**options)
+
+
+def test_gcn_has_no_settings_of_nfc_gcn():
+    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_size, dropout, epochs"):
+        make_config("gcn", settings={"bandwidth": 3})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_build_follows_its_seed_alone(system, sparse_graph):
+    config = make_config(system)
+    before = torch.get_rng_state()
+    one, two, other = (config.build(sparse_graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert type(one) is SYSTEMS[system].model
+    for (name, a), b, c in zip(one.named_parameters(), two.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b), name
+        assert len(a.unique()) == 1 or not torch.equal(a, c), name  # biases and the like start at 0 or 1
+    scores = [m.eval()(sparse_graph.x, sparse_graph.edge_index) for m in (one, two)]
+    assert torch.equal(*scores)
+    assert scores[0].shape == (300, 3)
+    if system in ("gcn-5", "gat-5"):
+        assert (one.seed, other.seed) == (1, 2)
+    if system.startswith("nfc-gcn"):
+        assert (one.nfc.seed, other.nfc.seed, one.nfc.conv) == (1, 2, SYSTEMS[system].fixed["conv"])
+
+
+def test_settings_reach_the_model(sparse_graph):
+    wanted = {"bandwidth": 4, "filters": 5, "kernel_size": 6, "stride": 3, "activation": "tanh", "map_dropout": 0.25,
+              "slot_order": "similarity", "resample": "epoch", "dropout": 0.75, "hidden_channels": 9,
+              "num_layers": 3, "representation_dropout": 0.125, "classifier": "linear"}  # fmt: skip
+    model = make_config("nfc-gcn", settings=wanted).build(sparse_graph, 0)
+    nfc = model.nfc
+    assert nfc.weight.shape == (5, 4, 6)
+    assert (nfc.stride, nfc.activation, nfc.dropout) == (3, "tanh", 0.25)
+    assert (nfc.slot_order, nfc.resample, model.dropout) == ("similarity", "epoch", 0.75)
+    assert (model.representation_dropout, tuple(model.classifier.weight.shape)) == (0.125, (3, 3))
+    assert [tuple(layer.weight.shape) for layer in (*model.hidden, model.output)] == [(60, 9), (9, 9), (9, 3)]
+
+
+@pytest.mark.parametrize(("scale", "divide"), [("row-sum", divide_by_row_sums), ("row-norm", divide_by_row_norms)])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_scale_of_features_reaches_every_model(system, scale, divide, sparse_graph):
+    as_given, scaled = (
+        make_config(system, settings={"feature_scale": name}).build(sparse_graph, 0).eval() for name in ("given", scale)
+    )
+    x, edge_index = sparse_graph.x, sparse_graph.edge_index
+    torch.testing.assert_close(scaled(x, edge_index), as_given(divide(x), edge_index))
+    assert not torch.allclose(scaled(x, edge_index), as_given(x, edge_index))
+
+
+def test_the_split_config_makes_its_split(sparse_graph):
+    config = make_config(settings={"train_per_class": 5, "num_val": 30, "num_test": 60}).split
+    split = config.make(sparse_graph, 0)
+    assert (len(split.train), len(split.val), len(split.test)) == (15, 30, 60)
+    ratio = make_config(settings={"split": "ratio", "train_ratio": 0.5, "val_ratio": 0.1}).split.make(sparse_graph, 4)
+    assert abs(len(ratio.train) - 150) <= 2
+    assert abs(len(ratio.val) - 30) <= 3
+    assert split.train.tolist() != config.make(sparse_graph, 1).train.tolist()
+
+
+def test_every_preset_of_the_package_is_offered():
+    files = {path.name.removesuffix(".toml") for path in (resources.files("nfcgcn.config") / "presets").iterdir()}
+    assert files == set(PRESETS)
+
+
+def test_an_infinite_count_is_refused():
+    with pytest.raises(ConfigError, match=r"^`epochs` must be a whole number, got 'inf'$"):
+        make_config(settings={"epochs": float("inf")})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_config_for_a_graph_with_few_features(system, four_nodes):
+    config = make_config(system, graph=four_nodes)
+    config.build(four_nodes, 0)
+    if system.startswith("nfc-gcn"):
+        assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
+        told = make_config(system, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
+        assert (told["kernel_size"], told["stride"]) == (3, 2)
+
+
+def test_a_config_for_a_graph_keeps_presets(dense_graph):
+    assert make_config(graph=dense_graph, dataset="digits") == make_config(dataset="digits")
+    assert make_config(graph=dense_graph, dataset="cora") == make_config(dataset="cora")
+
+
+def test_a_preset_from_a_file(tmp_path, dense_graph):
+    path = tmp_path / "mine.toml"
+    path.write_text('[gcn]\nhidden_channels = 5\npatience = "none"\nsplit = "ratio"\n[nfc-gcn]\nkernel_size = 7\n')
+    config = make_config("gcn", dataset="cora", preset=str(path), settings={"epochs": 3})
+    assert config == replace(
+        make_config("gcn", settings={"hidden_channels": 5, "split": "ratio", "epochs": 3}), preset=str(path)
+    )
+    assert make_config("gcn", preset=str(path), settings={"hidden_channels": "6"}).values["hidden_channels"] == 6
+    assert make_config(graph=dense_graph, preset=str(path)).values["kernel_size"] == 7
+
+
+FILES = {
+    "[gat]\n": "{} has no settings for model 'gcn'; it covers gat",
+    "": "{} has no settings for model 'gcn'; it covers no known model",
+    '["\\u001b[31m"]\n': "{} has no settings for model 'gcn'; it covers no known model",
+    "[gcn]\nhiden_channels = 5": "{}: unknown setting 'hiden_channels'; did you mean 'hidden_channels'?",
+    "[gcn]\nhidden_channels = 5.5": "{}: `hidden_channels` must be a whole number, got '5.5'",
+    "[gcn]\nhidden_channels = true": "{}: `hidden_channels` must be a whole number, got 'True'",
+    "[gcn]\nhidden_channels = [1]": "{}: `hidden_channels` must be a whole number, got '[1]'",
+    "[gcn]\ndropout = 1979-05-27": "{}: `dropout` must be a number, got '1979-05-27'",
+    "[gcn]\nsplit = {a = 1}": "{}: `split` must be fastgcn | planetoid | per-class | ratio | given, got '{{'a': 1}}'",
+    "[gcn]\nepochs = 0": "{}: `epochs` must be at least 1, got 0",
+    "[gcn]\nlearning_rate = inf": "{}: `learning_rate` must be above 0, got inf",
+    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m '",
+}
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_bad_preset_files(content, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message(FILES[content].format(path))):
+        make_config("gcn", preset=str(path))

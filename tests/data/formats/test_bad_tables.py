@@ -1,0 +1,437 @@
+"""Tables that are not what they should be: each refused in one line that says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from nfcgcn import NFCError, load
+from nfcgcn.data.formats import read_tables
+from nfcgcn.errors import DatasetError, GraphError
+
+NODES = "id,x,topic\na,1,cats\nb,2,dogs\nc,3,\n"
+EDGES = "source,target\na,b\n"
+REAL = "id,x,price\n" + "".join(f"{i},1,{i * 1.7:.2f}\n" for i in range(500))
+CODES = "id,x,price\n" + "".join(f"{i},1,{i * 3}\n" for i in range(500))
+TITLES = "id,x,title\n" + "".join(f"{i},1,Paper {i}\n" for i in range(500))
+
+BAD_NODES = {
+    "empty file": ("", {}, "nodes.csv is empty; its first line must name the columns"),
+    "blank lines": ("\n\n\n", {}, "nodes.csv is empty; its first line must name the columns"),
+    "header only": ("id,x\n", {}, "nodes.csv has no rows; a graph needs at least one node"),
+    "semicolons": (
+        NODES.replace(",", ";"),
+        {},
+        "nodes.csv has one column only, 'id;x;topic'; it looks delimited by semicolons instead of commas: "
+        "write it with commas",
+    ),
+    "tabs": (
+        NODES.replace(",", "\t"),
+        {},
+        "nodes.csv has one column only, 'id\tx\ttopic'; it looks delimited by tabs instead of commas: "
+        "rename it to .tsv",
+    ),
+    "bars": (
+        NODES.replace(",", "|"),
+        {},
+        "nodes.csv has one column only, 'id|x|topic'; it looks delimited by bars instead of commas: "
+        "write it with commas",
+    ),
+    "ids only": ("id\na\nb\n", {}, "nodes.csv has no column left to make features of; it has id"),
+    "ids and labels only": (
+        "id,topic\na,u\nb,v\n",
+        {"label": "topic"},
+        "nodes.csv has no column left to make features of; it has id, topic",
+    ),
+    "duplicate ids": (
+        "id,x\na,1\nb,2\na,3\nb,4\na,5\n",
+        {},
+        "column 'id' of nodes.csv holds 'a' in rows 1 and 3; 3 rows repeat an id: make ids unique, "
+        "or choose their column with --id",
+    ),
+    "first column no ids": (
+        "x,y\n1,1\n1,2\n",
+        {},
+        "column 'x' of nodes.csv holds '1' in rows 1 and 2; 1 rows repeat an id: make ids unique, "
+        "or choose their column with --id",
+    ),
+    "id empty": ("id,x\na,1\n,2\n", {}, "row 2 of nodes.csv has no id in column 'id'; fill it in, or choose --id"),
+    "mixed types": (
+        "id,x\na,1\nb,2\nc,three\nd,4\n",
+        {},
+        "column 'x' of nodes.csv mixes numbers and text: 3 numbers, but row 3 says 'three'; correct it, "
+        "leave the column out with --ignore, or take its cells as words with --words",
+    ),
+    "regression target": (
+        REAL,
+        {"label": "price"},
+        "column 'price' of nodes.csv holds 500 different numbers in 500 rows: it looks like a regression target; "
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+    ),
+    "years": (
+        "id,x,year\n" + "".join(f"n{i},1,{1990 + i % 35}\n" for i in range(240)),
+        {"label": "year"},
+        "column 'year' of nodes.csv holds 35 different numbers in 240 rows: it looks like a regression target; "
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+    ),
+    "whole regression target": (
+        CODES,
+        {"label": "price"},
+        "column 'price' of nodes.csv holds 500 different numbers in 500 rows: it looks like a regression target; "
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+    ),
+    "titles as labels": (
+        TITLES,
+        {"label": "title"},
+        "column 'title' of nodes.csv holds 500 different texts in 500 rows, too many to be classes; "
+        "choose another column with --label",
+    ),
+    "all labels equal": (
+        NODES.replace("dogs", "cats"),
+        {"label": "topic"},
+        "every label in column 'topic' of nodes.csv is 'cats': there is nothing to tell apart; "
+        "choose another column with --label",
+    ),
+    "titles as categories": (
+        TITLES,
+        {},
+        "column 'title' of nodes.csv holds more than 256 different texts in 500 rows, too many to be categories; "
+        "read it as text with --text title, or leave it out with --ignore title",
+    ),
+    "names of few rows": (
+        "id,x,name\n" + "".join(f"{i},1,n{i}\n" for i in range(20)),
+        {},
+        "column 'name' of nodes.csv holds 20 different texts in 20 rows, too many to be categories; "
+        "read it as text with --text name, or leave it out with --ignore name",
+    ),
+    "dates": (
+        "id,day\na,2020-01-05\nb,2021-02-03T10:00\n",
+        {},
+        "column 'day' of nodes.csv holds dates, which are no features as they are; "
+        "turn them into numbers (a year, days since), or leave the column out with --ignore",
+    ),
+    "infinite": (
+        "id,x\na,1\nb,inf\nc,-Infinity\n",
+        {},
+        "column 'x' of nodes.csv holds infinite values: 2, the first in row 2; correct or empty the cells",
+    ),
+    "huge": (
+        f"id,x\na,1\nb,{10**60}\n",
+        {},
+        "column 'x' of nodes.csv holds values beyond 3e+38: 1, the first in row 2; correct or empty the cells",
+    ),
+    "name twice": ("id,x,x\na,1,2\n", {}, "nodes.csv has two columns called 'x'; rename one"),
+    "no name": (
+        ",id,x\n0,a,1\n",
+        {},
+        "column 1 of nodes.csv has no name; name it, or leave it out (pandas: to_csv(index=False))",
+    ),
+    "long row": (
+        "id,x\na,1\nb,2,3\n",
+        {},
+        "row 2 of nodes.csv has 3 cells, but the first line names 2 columns; correct the row, "
+        "or quote cells that hold a delimiter",
+    ),
+    "short row": (
+        "id,x\na\nb,2\n",
+        {},
+        "row 1 of nodes.csv has 1 cells, but the first line names 2 columns; correct the row, "
+        "or quote cells that hold a delimiter",
+    ),
+    "no such label": (NODES, {"label": "topics"}, "nodes.csv has no column 'topics'; it has id, x, topic"),
+    "no such text": (NODES, {"text": "abstract"}, "nodes.csv has no column 'abstract'; it has id, x, topic"),
+    "no such id": (NODES, {"id": "key"}, "nodes.csv has no column 'key'; it has id, x, topic"),
+    "no such ignored": (NODES, {"ignore": ["y"]}, "nodes.csv has no column 'y'; it has id, x, topic"),
+    "two meanings": (
+        NODES,
+        {"label": "topic", "text": "topic"},
+        "column 'topic' of nodes.csv is given two meanings; name it once",
+    ),
+    "split of other words": (
+        "id,x,split\na,1,train\nb,2,left\n",
+        {},
+        "column 'split' of nodes.csv says 'left' in row 2; a split is train, val, test or nothing: correct it, "
+        "or leave the column out with --ignore",
+    ),
+    "nothing but empty columns": (
+        "id,x,y\na,,\nb,,\n",
+        {},
+        "all columns of nodes.csv that could be features are empty: 'x', 'y'",
+    ),
+}
+
+
+def write(folder: Path, nodes: str | bytes, edges: str | bytes = EDGES) -> Path:
+    for name, content in (("nodes.csv", nodes), ("edges.csv", edges)):
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+@pytest.mark.parametrize("case", BAD_NODES)
+def test_bad_nodes(tmp_path, case):
+    content, options, message = BAD_NODES[case]
+    with pytest.raises(GraphError) as caught:
+        load(write(tmp_path, content), **options)
+    assert str(caught.value) == message
+
+
+BAD_EDGES = {
+    "ids of no node": (
+        "source,target\na,x\ny,z\nu,v\na,x\na,b\n",
+        {},
+        "4 of 5 edges in edges.csv name 5 ids that no row of nodes.csv has: 'x', 'y', 'z' and 2 more; "
+        "add the nodes or remove the edges",
+    ),
+    "one id of no node": (
+        "source,target\na,b\nb,nobody\n",
+        {},
+        "1 of 2 edges in edges.csv name 1 ids that no row of nodes.csv has: 'nobody'; "
+        "add the nodes or remove the edges",
+    ),
+    "other columns": (
+        "from,to,weight\na,b,1\n",
+        {},
+        "edges.csv has no column 'source'; it has from, to, weight",
+    ),
+    "one column twice": (
+        EDGES,
+        {"target": "source"},
+        "edges cannot go from column 'source' of edges.csv to itself; choose --target",
+    ),
+    "an end missing": ("source,target\na,b\na,\n", {}, "row 2 of edges.csv lacks an id; an edge needs both ends"),
+    "empty file": ("", {}, "edges.csv is empty; its first line must name the columns"),
+    "semicolons": (
+        EDGES.replace(",", ";"),
+        {},
+        "edges.csv has one column only, 'source;target'; it looks delimited by semicolons instead of commas: "
+        "write it with commas",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EDGES)
+def test_bad_edges(tmp_path, case):
+    content, options, message = BAD_EDGES[case]
+    with pytest.raises(GraphError) as caught:
+        load(write(tmp_path, NODES, content), label="topic", **options)
+    assert str(caught.value) == message
+
+
+BAD_BYTES = {
+    "UTF-16": (NODES.encode("utf-16"), "FILE is UTF-16; save it as UTF-8"),
+    "UTF-16 without a mark": (NODES.encode("utf-16-le"), "FILE holds zero bytes: it is no text table in UTF-8"),
+    "Latin-1": (NODES.replace("cats", "chatée").encode("latin-1"), "FILE is not UTF-8 (byte 0xe9); save it as UTF-8"),
+    "Latin-1 far down": (
+        b"id,x\n" + b"".join(b"%d,1\n" % i for i in range(200_000)) + b"\xe9,1\n",
+        "FILE is not UTF-8 (byte 0xe9); save it as UTF-8",
+    ),
+    "an open quote": (b'id,x\na,"1\nb,2\n', "FILE cannot be read as a table: a quote is never closed"),
+    "a quote inside": (b'id,x\na,"1"2\n', "FILE cannot be read as a table: ',' expected after '\"'"),
+    "a long cell": (
+        b"id,x\na," + b"y" * 200_000,
+        "FILE cannot be read as a table: a cell is longer than 131,072 characters, or a quote is never closed",
+    ),
+    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "FILE holds zero bytes: it is no text table in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BYTES)
+def test_bad_bytes(tmp_path, case):
+    content, message = BAD_BYTES[case]
+    with pytest.raises(DatasetError) as caught:
+        load(write(tmp_path, content))
+    assert str(caught.value) == message.replace("FILE", str(tmp_path / "nodes.csv"))
+
+
+def test_a_gzip_bomb_is_refused_while_it_unpacks(tmp_path):
+    path = tmp_path / "nodes.csv.gz"
+    path.write_bytes(gzip.compress(b"id,x\n" + (b"a," + b"y" * 100_000 + b"\n") * 800))
+    with pytest.raises(DatasetError, match=r"times its size: refused as a decompression bomb \(at most 200 times\)$"):
+        read_tables(path)
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    path = tmp_path / "nodes.csv.gz"
+    path.write_bytes(gzip.compress(NODES.encode())[:-12])
+    with pytest.raises(DatasetError, match=r"nodes\.csv\.gz is no sound text table file: Compressed file ended"):
+        read_tables(path)
+    path.write_bytes(b"plain")
+    with pytest.raises(DatasetError, match=r"^cannot read .*nodes\.csv\.gz: Not a gzipped file"):
+        read_tables(path)
+
+
+def arrow(path: Path, **columns) -> Path:
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_bad_parquet(tmp_path):
+    path = tmp_path / "nodes.parquet"
+    path.write_bytes(b"PAR1 and more PAR1")
+    with pytest.raises(DatasetError, match=r"nodes\.parquet"):
+        read_tables(path)
+    for column, message in (
+        (pa.array(np.array(["2020-01-01", "2021-01-01"], "datetime64[s]")), "column 'c' of nodes.parquet holds dates"),
+        (pa.array([{"u": 1}, {"u": 2}]), "column 'c' of nodes.parquet holds struct<u: int64>, not numbers or text"),
+        (pa.array([["a"], ["b"]]), "column 'c' of nodes.parquet holds lists; name it with --words or --ignore"),
+        (pa.array([b"a", b"b"]), "column 'c' of nodes.parquet holds binary, not numbers or text"),
+    ):
+        arrow(path, id=[1, 2], c=column)
+        with pytest.raises(GraphError) as caught:
+            read_tables(path)
+        assert str(caught.value).startswith(message)
+    arrow(path, id=[[1], [2]], c=[1, 2])
+    with pytest.raises(GraphError) as caught:
+        read_tables(path)
+    assert str(caught.value) == (
+        "column 'id' of nodes.parquet holds list<element: int64>, not text or numbers; choose another"
+    )
+
+
+def test_parquet_bombs(tmp_path):
+    path = arrow(tmp_path / "nodes.parquet", x=pa.array(np.zeros(30_000_000, np.int8)))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DatasetError, match=r"refused as a decompression bomb"):
+        read_tables(path)
+    long = pa.DictionaryArray.from_arrays(np.zeros(20_000, np.int32), ["y" * 1_000_000])
+    arrow(path, id=np.arange(20_000), x=long)
+    with pytest.raises(DatasetError) as caught:
+        read_tables(path)
+    assert str(caught.value) == f"{path} repeats long text until it is larger than can be read; refused"
+
+
+def test_parquet_without_pyarrow(tmp_path):
+    path = arrow(tmp_path / "nodes.parquet", id=[1], x=[1])
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import nfcgcn\n"
+        "try: nfcgcn.load(sys.argv[1])\n"
+        "except nfcgcn.NFCError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.stdout == (
+        f"reading {path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv\n"
+    ), done.stderr
+
+
+def test_later_tables_must_have_the_columns(tmp_path):
+    encoding = load(write(tmp_path, "id,x,y,kind\na,1,2,u\nb,2,3,v\nc,3,4,u\n")).encoding
+    for content, message in (
+        (
+            "id,x,kind\na,1,u\nb,2,v\n",
+            "nodes.csv has no column 'y', which the features were made of; it has id, x, kind",
+        ),
+        ("x,y,kind\n1,1,u\n", "nodes.csv has no column 'id'; it has x, y, kind"),
+        (
+            "id,x,y,kind\na,1,2,u\nb,two,3,v\n",
+            "column 'x' of nodes.csv must hold numbers, but row 2 says 'two'; correct it",
+        ),
+        (
+            "id,x,y,kind\na,1,2,u\nb,inf,3,v\n",
+            "column 'x' of nodes.csv holds infinite values: 1, the first in row 2; correct or empty the cells",
+        ),
+    ):
+        with pytest.raises(GraphError) as caught:
+            load(write(tmp_path, content), encoding=encoding)
+        assert str(caught.value) == message
+
+
+def test_scaled_beyond_what_a_feature_can_be(tmp_path):
+    with pytest.warns(UserWarning, match="standardised"):
+        encoding = load(write(tmp_path, "id,x\na,1e-10\nb,2e-10\n")).encoding
+    with pytest.raises(GraphError) as caught:
+        load(write(tmp_path, "id,x\na,1\nb,1e38\n"), encoding=encoding)
+    assert str(caught.value) == (
+        "column 'x' of nodes.csv, scaled as in training, holds values beyond 3e+38: 1, the first in row 2; "
+        "correct or empty the cells"
+    )
+
+
+def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.xlsx").write_text("")
+    (tmp_path / "plain").write_text("")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "both").mkdir()
+    for name in ("nodes.csv", "nodes.parquet"):
+        (tmp_path / "both" / name).write_text("")
+    known = "give a folder with nodes and edges, or a file that ends in " + (
+        ".npz, .pt, .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq"
+    )
+    for name, message in (
+        ("missing.csv", "missing.csv does not exist"),
+        ("missing.npz", "missing.npz does not exist"),
+        ("missing.pt", "missing.pt does not exist"),
+        ("missing.parquet", "missing.parquet does not exist"),
+        ("missing.xlsx", "missing.xlsx does not exist"),
+        ("some/where", "some/where does not exist"),
+        ("some/", "some does not exist"),
+        ("file.xlsx", f"file.xlsx cannot be read as a graph; {known}"),
+        ("plain", f"plain cannot be read as a graph; {known}"),
+        ("empty", "empty holds no table of nodes; it must be called nodes.csv, nodes.tsv or nodes.parquet"),
+        ("both", "both holds both nodes.csv and nodes.parquet; keep one, or name it by path"),
+        ("coral", "unknown dataset 'coral'; did you mean 'cora'?"),
+    ):
+        with pytest.raises(DatasetError) as caught:
+            load(name)
+        assert str(caught.value) == message
+    with pytest.raises(DatasetError) as caught:
+        read_tables("folder.csv")
+    assert str(caught.value) == "folder.csv is a folder, not a file"
+    with pytest.raises(DatasetError) as caught:
+        load("a.npz", label="topic")
+    assert str(caught.value) == "--label is for tables of nodes and edges; a.npz holds a graph as it is"
+
+
+def test_a_dataset_wins_over_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert load("digits").num_nodes == 1797
+    with pytest.raises(DatasetError, match=r"^digits holds no table of nodes"):
+        load(Path("digits"))
+
+
+@contextmanager
+def nobody():
+    """Be a user without rights, as root may read everything."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights are others there")
+@pytest.mark.parametrize("name", ["nodes.csv", "nodes.parquet", "g.npz", "g.pt", "plain", "folder"])
+def test_no_permission_to_read(tmp_path, name):
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"id,x\na,1\n")
+    path.chmod(0)
+    with pytest.raises(NFCError):  # loads what reading needs, while it may
+        load(tmp_path / f"no{name}")
+    with nobody(), pytest.raises(DatasetError) as caught:
+        load(path)
+    path.chmod(0o755)
+    assert str(caught.value).startswith(f"cannot read {path}: ")
+    assert str(caught.value).endswith("Permission denied")
+
+
+def test_frames_of_pandas_are_not_taken_for_paths():
+    with pytest.raises(TypeError):
+        read_tables(pd.DataFrame({"id": [1]}))

@@ -1,0 +1,121 @@
+"""Exported programmes: the model's scores on graphs of other sizes, also where this package is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+import torch
+
+from nfcgcn import GCN, NFCGCN, export
+from nfcgcn.baselines import GAT, FastGCN
+from nfcgcn.errors import ConfigError
+from nfcgcn.inference.checkpoint import CheckpointError
+from nfcgcn.method.layers import Linear
+
+SIZES = [(12, 40), (500, 3000), (2, 1), (1, 0), (97, 83)]
+
+
+def nfc_gcn(num_layers, **options):
+    torch.manual_seed(0)
+    small = {"bandwidth": 4, "filters": 3, "kernel_size": 8, "stride": 5, "kernel_width": 2}
+    model = NFCGCN(20, 6, num_layers, 3, **{**small, **options}).eval()
+    with torch.no_grad():
+        for layer in (model.output, model.classifier):
+            if isinstance(layer, Linear):
+                layer.bias.normal_()
+    return model
+
+
+def inputs(num_nodes, num_edges, bandwidth=4):
+    """Loops and repeated edges among them."""
+    random = torch.Generator().manual_seed(num_nodes)
+    x = torch.randn(num_nodes, 20, generator=random)
+    edges, table = (
+        torch.randint(num_nodes, size, generator=random) for size in ((2, num_edges), (num_nodes, bandwidth))
+    )
+    return x, edges, table
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "conv", "activation"),
+    [
+        *product((0, 1, 2), ("1d", "2d"), ("none", "tanh")),
+        (3, "1d", "none"),
+        (2, "2d", "relu"),
+    ],
+)
+def test_the_programme_scores_as_the_model_does(num_layers, conv, activation):
+    model = nfc_gcn(num_layers, conv=conv, activation=activation)
+    programme = export(model).module()
+    for size in SIZES:
+        x, edges, table = inputs(*size)
+        torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_classifier_goes_with_the_programme(num_layers):
+    model = nfc_gcn(num_layers, classifier="linear")
+    programme = export(model).module()
+    x, edges, table = inputs(500, 3000)
+    torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", ["given", "row-sum"])
+@pytest.mark.parametrize("make", [lambda: GCN(20, 6, 3, 3), lambda: GCN(20, 6, 1, 3), lambda: FastGCN(20, 6, 3)])
+def test_gcn(make, scale):
+    torch.manual_seed(0)
+    model = make().eval()
+    model.feature_scale = scale
+    programme = export(model).module()
+    for size in SIZES:
+        x, edges, _ = inputs(*size)
+        torch.testing.assert_close(programme(x.abs(), edges), model(x.abs(), edges), rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_runs_without_this_package(tmp_path):
+    model = nfc_gcn(2, activation="tanh")
+    export(model, tmp_path / "model.pt2", notes={"classes": ["a", "<b>", "c"]})
+    x, edges, table = inputs(31, 70)
+    torch.save((x, edges, table, model(x, edges, table).detach()), tmp_path / "case.pt")
+    code = f"""
+import sys, torch
+notes = {{"nfcgcn.json": ""}}
+programme = torch.export.load({str(tmp_path / "model.pt2")!r}, extra_files=notes).module()
+*case, scores = torch.load({str(tmp_path / "case.pt")!r})
+torch.testing.assert_close(programme(*case), scores, rtol=1e-5, atol=1e-5)
+assert not [name for name in sys.modules if name.startswith("nfcgcn")]
+print(notes["nfcgcn.json"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "takes": {"x": ["nodes", 20], "edge_index": [2, "edges"], "neighbours": ["nodes", 4]},
+        "classes": ["a", "<b>", "c"],
+    }
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["case.pt", "model.pt2"]
+
+
+def test_the_drawn_table_gives_the_model_s_scores(sparse_graph):
+    model = NFCGCN(40, 8, 2, 3, kernel_size=8, stride=4, slot_order="similarity").eval()
+    table = model.nfc.table(sparse_graph.x, sparse_graph.edge_index)
+    scores = export(model).module()(sparse_graph.x.to_dense(), sparse_graph.edge_index, table)
+    torch.testing.assert_close(scores, model(sparse_graph.x, sparse_graph.edge_index), rtol=1e-5, atol=1e-5)
+
+
+def test_the_model_stays_as_it_is():
+    model = nfc_gcn(1).double().train()
+    export(model)
+    assert model.training
+    assert model.nfc.weight.dtype == torch.float64
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(ConfigError, match=r"^GAT cannot be exported; NFCGCN and GCN can$"):
+        export(GAT(20, 4, 2, 3))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"^cannot write .*model\.pt2: .*; choose another place$"):
+        export(nfc_gcn(0), tmp_path / "file" / "model.pt2")

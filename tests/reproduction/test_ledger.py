@@ -1,0 +1,186 @@
+"""The ledger: whole lines, each once, whoever writes and whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nfcgcn.reproduction.ledger import FILE, Ledger, LedgerError, key_of, read
+
+RECORD = {
+    "setup": "abc",
+    "kind": "train",
+    "dataset": "cora",
+    "model": "gcn",
+    "seed": 0,
+    "where": {"device": "cpu"},
+    "hardware": "a processor",
+    "test_accuracy": 0.5,
+    "val_accuracy": 0.25,
+    "best_epoch": 3,
+    "epochs_run": 4,
+    "reach99": 2,
+    "seconds": 0.5,
+    "parameters": 10,
+    "test_nodes": 1000,
+}
+
+
+def key(record):
+    return key_of(record["setup"], record["seed"], record["where"])
+
+
+def test_a_folder_without_a_ledger_has_no_runs(tmp_path):
+    assert read(tmp_path / "nowhere") == []
+
+
+def test_what_is_added_is_read_back_once(tmp_path):
+    with Ledger(tmp_path / "new" / "folder") as ledger:
+        assert key(RECORD) not in ledger
+        assert ledger.add(RECORD)
+        assert key(RECORD) in ledger
+        assert not ledger.add({**RECORD, "test_accuracy": 0.75})
+        assert ledger.add({**RECORD, "seed": 1})
+        assert ledger.add({**RECORD, "where": {"device": "cuda"}})
+    assert read(tmp_path / "new" / "folder") == [
+        RECORD,
+        {**RECORD, "seed": 1},
+        {**RECORD, "where": {"device": "cuda"}},
+    ]
+
+
+def test_another_ledger_of_the_same_folder_sees_it(tmp_path):
+    with Ledger(tmp_path) as one, Ledger(tmp_path) as other:
+        one.add(RECORD)
+        assert key(RECORD) in other
+        assert not other.add(RECORD)
+
+
+@pytest.mark.parametrize("cut", [b'{"setup":"ab', b"\xff\xfe", b'{"setup": 1}'])
+def test_a_line_cut_short_counts_as_unwritten_and_goes_with_the_next(tmp_path, cut):
+    with Ledger(tmp_path) as ledger:
+        ledger.add(RECORD)
+    file = tmp_path / FILE
+    file.write_bytes(file.read_bytes() + cut)
+    assert read(tmp_path) == [RECORD]
+    with Ledger(tmp_path) as ledger:
+        assert ledger.add({**RECORD, "seed": 1})
+    assert [json.loads(line)["seed"] for line in file.read_bytes().splitlines()] == [0, 1]
+
+
+def _degrees(**figures):
+    counts = {"highest": 9, "lowest": 1, "mean": 3.5, "median": 3, **figures}
+    return {"without_self": counts, "with_self": counts, "isolated": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"test_accuracy": 1.5}, "`test_accuracy` is no share"),
+        ({"test_accuracy": "0.5"}, "`test_accuracy` is no share"),
+        ({"seconds": -1}, "`seconds` is no amount"),
+        ({"seed": True}, "`seed` or `kind` is none"),
+        ({"kind": "guess"}, "`seed` or `kind` is none"),
+        ({"where": "here"}, "`where` is no table of texts"),
+        ({"model": 7}, "`model` is no text"),
+        ({"history": {"train_loss": ["x"]}}, "`train_loss` has a figure that is none"),
+        ({"history": {"train_loss": []}}, "`train_loss` has as many epochs as no run"),
+        ({"history": {"train_loss": [1], "train_accuracy": [1, 1]}}, "`train_accuracy` has as many epochs as no run"),
+        ({"where": {}}, "`where` names no device"),
+        ({"versions": {"torch": 2}}, "`versions` is no table of texts"),
+        ({"seconds": 10**400}, "int too large to convert to float"),
+        ({"kind": "degrees"}, "'degrees' is missing"),
+        ({"kind": "degrees", "degrees": _degrees(mean="x")}, "`degrees` has a figure that is none"),
+    ],
+)
+def test_a_line_that_is_no_run_is_named(tmp_path, change, reason):
+    lines = [json.dumps(RECORD), json.dumps({**RECORD, **change})]
+    (tmp_path / FILE).write_text("\n".join(lines) + "\n")
+    expected = f"{tmp_path / FILE}, line 2, is no finished run: {reason}; remove the line to run it again"
+    with pytest.raises(LedgerError) as caught:
+        read(tmp_path)
+    assert str(caught.value) == expected
+    with pytest.raises(LedgerError) as caught:
+        Ledger(tmp_path)
+    assert str(caught.value) == expected
+
+
+def test_lines_that_are_no_json_are_named_without_their_control_characters(tmp_path):
+    (tmp_path / FILE).write_bytes(b'{"setup": "\x1b[31m"}\n')
+    with pytest.raises(LedgerError, match=r"line 1, is no finished run: Invalid control character") as caught:
+        read(tmp_path)
+    assert "\x1b" not in str(caught.value)
+    (tmp_path / FILE).write_bytes(json.dumps(RECORD).replace("0.25", "NaN").encode() + b"\n")
+    with pytest.raises(LedgerError, match="NaN is no figure"):
+        read(tmp_path)
+    (tmp_path / FILE).write_bytes(b'{"seed": 0}\n')
+    with pytest.raises(LedgerError, match="'setup' is missing"):
+        read(tmp_path)
+
+
+def test_a_run_that_is_no_run_is_not_written(tmp_path):
+    with Ledger(tmp_path) as ledger, pytest.raises(ValueError, match="no share"):
+        ledger.add({**RECORD, "val_accuracy": float("nan")})
+    assert read(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LedgerError, match=r"cannot write to .*file: File exists"):
+        Ledger(tmp_path / "file")
+
+
+TAKE_AND_WAIT = """
+import sys, time
+from pathlib import Path
+from nfcgcn.reproduction.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+print(ledger.claim(("a", 0, "b")), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_claim_keeps_others_off_until_its_process_is_killed(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        other = subprocess.Popen([sys.executable, "-c", TAKE_AND_WAIT, tmp_path], stdout=subprocess.PIPE, text=True)
+        try:
+            assert other.stdout.readline() == "True\n"
+            assert not ledger.claim(("a", 0, "b"))
+            assert ledger.claim(("a", 1, "b"))
+        finally:
+            other.kill()
+            other.communicate()
+        assert ledger.claim(("a", 0, "b"))
+        ledger.release(("a", 0, "b"))
+
+
+WRITE_MANY = """
+import multiprocessing, os, sys
+from pathlib import Path
+from nfcgcn.reproduction.ledger import Ledger
+
+def write(all_here):
+    all_here.wait()
+    with Ledger(Path(sys.argv[1])) as ledger:
+        record = eval(sys.argv[2])
+        added = [ledger.add({**record, "seed": seed, "padding": "x" * seed * 150}) for seed in range(60)]
+    os.write(1, b"%d\\n" % sum(added))  # at once: `print` may write twice
+
+fork = multiprocessing.get_context("fork")
+all_here = fork.Barrier(3)
+for _ in range(3):
+    fork.Process(target=write, args=[all_here]).start()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_processes_that_write_at_once_leave_whole_lines_each_once(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", WRITE_MANY, tmp_path, repr(RECORD)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    written = [int(count) for count in done.stdout.split()]
+    assert len(written) == 3
+    assert sum(written) == 60
+    assert sorted(record["seed"] for record in read(tmp_path)) == list(range(60))

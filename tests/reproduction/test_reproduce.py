@@ -1,0 +1,330 @@
+"""Series of runs: only the missing ones, shared among processes, safe from a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfcgcn import load
+from nfcgcn.errors import ConfigError
+from nfcgcn.reproduction import runner as reproduction
+from nfcgcn.reproduction import schedule
+from nfcgcn.reproduction.experiment import EXPERIMENTS, Setup, entries, load_experiment, read_experiment
+from nfcgcn.reproduction.ledger import FILE, read
+from nfcgcn.reproduction.measurement import degrees, measure, reach, where
+from nfcgcn.training import Run
+
+CPU = torch.device("cpu")
+FAULTS = """
+import resource
+import torch
+from nfcgcn.reproduction.runner import keep_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+plain = faults()
+keep_memory()
+faults()
+print(plain, faults())
+"""
+TEXT = """
+title = "Two models"
+about = "On a bundled dataset."
+datasets = ["digits"]
+settings = {epochs = 3, num_val = 100}
+
+[axis]
+setting = "hidden_channels"
+label = "units"
+values = [4, 8]
+
+[[rows]]
+label = "NFC-GCN"
+paper = {digits = [90.5]}
+
+[[rows]]
+label = "GCN"
+model = "gcn"
+per_dataset = {digits = {dropout = 0.25}}
+"""
+SERIES = f"""
+import sys
+from pathlib import Path
+import torch
+from nfcgcn import load
+from nfcgcn.reproduction import runner as reproduction
+from nfcgcn.reproduction import schedule
+from nfcgcn.reproduction.experiment import read_experiment
+
+if __name__ == "__main__":
+    tasks = schedule.plan([read_experiment("two", {TEXT!r})], 4, torch.device("cpu"))
+    print(reproduction.run(tasks, Path(sys.argv[1]), device=torch.device("cpu"), jobs=int(sys.argv[2])))
+"""
+
+
+def test_an_experiment_is_expanded_row_by_row():
+    experiment = read_experiment("two", TEXT)
+    found = [
+        (e.row, e.x, e.paper, e.setup.values["hidden_channels"], e.setup.values["dropout"]) for e in entries(experiment)
+    ]
+    assert found == [
+        ("NFC-GCN", 4, 90.5, 4, 0.5),
+        ("NFC-GCN", 8, None, 8, 0.5),
+        ("GCN", 4, None, 4, 0.25),
+        ("GCN", 8, None, 8, 0.25),
+    ]  # fmt: skip
+    assert all(e.setup.values["epochs"] == 3 for e in entries(experiment))
+    assert entries(experiment)[0].setup.config().values == entries(experiment)[0].setup.values
+
+
+def test_setups_are_told_apart_by_any_setting_and_by_nothing_else():
+    one = Setup("train", "cora", "gcn", {"a": 1, "b": 2})
+    assert one.id == Setup("train", "cora", "gcn", {"b": 2, "a": 1}).id
+    others = [
+        Setup("cost", "cora", "gcn", {"a": 1, "b": 2}),
+        Setup("train", "pubmed", "gcn", {"a": 1, "b": 2}),
+        Setup("train", "cora", "gat", {"a": 1, "b": 2}),
+        Setup("train", "cora", "gcn", {"a": 1, "b": 2.5}),
+    ]
+    assert len({one.id, *(other.id for other in others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("epochs = 3", "epoch = 3"), "unknown setting 'epoch'; did you mean 'epochs'?"),
+        (('"digits"', '"digit"'), "unknown dataset 'digit'; did you mean 'digits'?"),
+        (('model = "gcn"', 'model = "gnc"'), "unknown model 'gnc'; did you mean 'gcn'?"),
+        (('label = "GCN"', 'label = "NFC-GCN"'), "two rows have the same label"),
+        (('title = "Two models"', ""), "missing 1 required positional argument: 'title'"),
+        (('title = "Two models"', 'kind = "tain"\ntitle = ""'), "unknown kind 'tain'; did you mean 'train'?"),
+        (("[[rows]]", "[[row]]"), "'rows' is missing"),
+        (("values = [4, 8]", "values = [4"), "Unclosed array"),
+    ],
+)
+def test_an_experiment_that_is_none_is_refused(change, reason):
+    with pytest.raises(ConfigError, match="experiment 'two': ") as caught:
+        read_experiment("two", TEXT.replace(*change))
+    assert reason in str(caught.value)
+
+
+def test_an_unknown_name_is_told_the_near_ones():
+    with pytest.raises(ConfigError, match="unknown experiment 'acuracy'; did you mean 'accuracy'"):
+        load_experiment("acuracy")
+
+
+def test_the_epoch_that_reaches_the_end():
+    def run(*accuracies):
+        history = tuple({"epoch": i, "val_accuracy": a} for i, a in enumerate(accuracies, start=1))
+        return Run(history, history[-1], {}, 1.0)
+
+    assert reach(run(0.5, 0.791, 0.793, 0.7, 0.8)) == 3
+    assert reach(run(0.9, 0.8)) == 1
+    assert reach(run(*[0.5] * 199, 1.0, *[0.1] * 200)) == 200  # what comes after epoch 200 does not count
+
+
+def test_degrees_with_and_without_the_node(four_nodes):
+    assert degrees(four_nodes) == {
+        "without_self": {"highest": 3, "lowest": 1, "mean": 2, "median": 2},
+        "with_self": {"highest": 4, "lowest": 2, "mean": 3, "median": 3},
+        "isolated": 0,
+    }
+
+
+def test_the_plan_shares_setups_and_goes_seed_by_seed():
+    experiment = read_experiment("two", TEXT)
+    tasks = schedule.plan([experiment, experiment], 2, CPU)
+    assert [task.seeds for task in tasks] == [(0,)] * 4 + [(1,)] * 4
+    assert len({task.setup.id for task in tasks}) == 4
+    on_gpu = schedule.plan([experiment], 2, torch.device("cuda"))
+    assert sorted((task.setup.model, task.seeds) for task in on_gpu) == [
+        *[("gcn", (0,)), ("gcn", (0,)), ("gcn", (1,)), ("gcn", (1,))],
+        *[("nfc-gcn", (0, 1))] * 2,
+    ]
+
+
+def start(folder, *, jobs):
+    command = [sys.executable, "-W", "ignore", folder.parent / "series.py", folder, str(jobs)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "series.py").write_text(SERIES)
+    return tmp_path / "results"
+
+
+def keys(folder):
+    return Counter((r["setup"], r["seed"]) for r in read(folder))
+
+
+def test_a_killed_series_goes_on_where_it_was(folder):
+    file = folder / FILE
+    series = start(folder, jobs=2)
+    while not file.exists() or file.read_bytes().count(b"\n") < 3:
+        assert series.poll() is None
+        time.sleep(0.01)
+    series.send_signal(signal.SIGKILL)
+    series.communicate()
+    kept = file.read_bytes()
+    before = [json.loads(line)["setup"] for line in kept.splitlines()]
+    assert 3 <= len(before) < 16
+    experiment = read_experiment("two", TEXT)
+    tasks = schedule.plan([experiment], 4, CPU)
+    assert reproduction.run(tasks, folder, device=CPU, jobs=1) == reproduction.Outcome(16 - len(before), ())
+    assert file.read_bytes().startswith(kept)
+    assert len(keys(folder)) == 16
+    assert set(keys(folder).values()) == {1}
+
+    assert schedule.missing(tasks, read(folder), where(CPU)) == []
+    assert reproduction.run(tasks, folder, device=CPU, jobs=2) == reproduction.Outcome(0, ())
+    assert schedule.missing(tasks, read(folder), {**where(CPU), "torch": "2.11.0"}) == tasks
+
+    # The figures are those of a run alone, in another process and with all threads.
+    graph = load("digits")
+    stored = {(r["setup"], r["seed"]): r for r in read(folder)}
+    for entry in entries(experiment):
+        (alone,) = measure(entry.setup, graph, [3], device=CPU)
+        found = stored[entry.setup.id, 3]
+        assert found["where"] == where(CPU)
+        assert found["hardware"].endswith(", 1 threads")
+        for name in ("test_accuracy", "val_accuracy", "best_epoch", "parameters", "config", "reach99"):
+            assert found[name] == alone[name], name
+        assert "history" not in found
+
+
+def test_two_series_in_one_folder_share_the_work(folder):
+    both = [start(folder, jobs=1), start(folder, jobs=1)]
+    done = [eval(series.communicate()[0], {"Outcome": reproduction.Outcome}).done for series in both]
+    assert sum(done) == 16
+    assert len(keys(folder)) == 16
+    assert set(keys(folder).values()) == {1}
+
+
+def test_a_setup_that_fails_is_told_and_the_others_are_run(tmp_path):
+    text = TEXT.replace("values = [4, 8]", "values = [8]") + '\n[[rows]]\nlabel = "diverges"\nmodel = "gcn"\n'
+    text += "settings = {learning_rate = 1e30}\n"
+    tasks = schedule.plan([read_experiment("two", text)], 1, CPU)
+    outcome = reproduction.run(tasks, tmp_path, device=CPU, jobs=1)
+    assert outcome.done == 2
+    (line,) = outcome.failed
+    assert line.startswith("gcn on digits: training diverged in epoch")
+    assert len(read(tmp_path)) == 2
+
+
+def test_costs_are_measured_last_and_alone(tmp_path):
+    text = TEXT.replace('about = "On a bundled dataset."', 'about = ""\nkind = "cost"\nshow = "cost"')
+    tasks = schedule.plan([read_experiment("two", TEXT), read_experiment("cost", text)], 2, CPU)
+    assert [task.alone for task in tasks] == [False] * 8 + [True] * 4
+    alone = [task for task in tasks if task.alone and task.setup.model == "gcn"][:1]
+    assert alone[0].seeds == (0,)
+    assert reproduction.run(alone, tmp_path, device=CPU, jobs=2).done == 1
+    (record,) = read(tmp_path)
+    assert 0 < record["seconds_per_epoch"] < 5
+    assert 0 <= record["peak_mib"] < 1000
+    assert record["parameters"] == 64 * 4 + 4 * 10
+
+
+def smallest(name):
+    return min(schedule.plan([load_experiment(name)], 1, CPU), key=lambda task: schedule.estimate(task, CPU))
+
+
+@pytest.fixture(scope="module")
+def smallest_runs(tmp_path_factory):
+    """As they are declared, all epochs; only the seeds and rows are fewer."""
+    folder = tmp_path_factory.mktemp("smallest")
+    tasks = list({task.setup.id: task for task in map(smallest, EXPERIMENTS)}.values())
+    assert reproduction.run(tasks, folder, device=CPU, jobs=1) == reproduction.Outcome(len(tasks), ())
+    return {record["setup"]: record for record in read(folder)}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_smallest_run_of_every_experiment(name, smallest_runs):
+    task = smallest(name)
+    record = smallest_runs[task.setup.id]
+    assert record["kind"] == load_experiment(name).kind
+    if record["kind"] == "train":
+        assert record["test_accuracy"] > 0.5
+        assert ("history" in record) == task.history
+    if name == "curves":
+        assert len(record["history"]["val_loss"]) == min(200, record["epochs_run"])
+    if name == "degrees":
+        assert record["degrees"]["without_self"]["highest"] in (168, 99, 171)
+
+
+@pytest.mark.data
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "nfcgcn", "reproduce", "no-gcn", "--out", tmp_path]
+    series = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        while len(processes := started_by(series.pid)) < 3:  # two of the series, and multiprocessing's own
+            assert series.poll() is None
+            time.sleep(0.01)
+        assert all(keeps_off(process, signal.SIGINT) for process in processes)
+        os.killpg(series.pid, signal.SIGINT)
+        said = series.communicate(timeout=60)[1]
+    finally:
+        series.kill()
+    assert said == f"interrupted; the runs that had ended are in {tmp_path}, and the same command goes on from there\n"
+    assert series.returncode == 130
+    deadline = time.monotonic() + 10
+    while is_there(series.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert read(tmp_path) == []
+
+
+def started_by(process):
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def keeps_off(process, number):
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return (int(status["SigBlk"], 16) | int(status["SigIgn"], 16)) >> (number - 1) & 1
+
+
+def is_there(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.data
+def test_the_command_lists_estimates_and_runs(run):
+    code, out, err = run("reproduce", "--list")
+    assert code == 0, err
+    assert all(name in out for name in EXPERIMENTS)
+    code, out, err = run("reproduce", "degrees", "--dry-run", "--device", "cpu")
+    assert code == 0, err
+    assert "3 runs, roughly 0 minutes on cpu" in out
+    assert not Path("runs").exists()
+    code, out, err = run("reproduce", "degrees", "--device", "cpu", "--jobs", "1")
+    assert code == 0, err
+    assert len(read(Path("runs/reproduction"))) == 3
+    code, out, err = run("reproduce", "degrees", "--dry-run", "--device", "cpu")
+    assert "0 runs" in out
+    code, out, err = run("reproduce", "degree")
+    assert (code, err) == (2, "error: unknown experiment 'degree'; did you mean 'degrees'?\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library may be another")
+def test_memory_that_is_kept_is_not_cleared_again():
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    plain, kept = map(int, done.stdout.split())
+    assert kept < plain / 10

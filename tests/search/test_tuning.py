@@ -1,0 +1,267 @@
+import _thread
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from nfcgcn.config.registry import make_config
+from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Split
+from nfcgcn.search.trials import TuningError
+from nfcgcn.search.tuning import check_preset_path, tune, write_preset
+
+QUICK = {"epochs": 3, "split": "given"}
+START = {"hidden_channels": 16, "weight_decay": 1e-4, "feature_scale": "given"}
+"""Where the search begins with GCN."""
+NODES = np.arange(300)
+SPLIT = Split(NODES[:60], NODES[60:160], NODES[160:])
+
+
+@pytest.fixture(scope="module")
+def graph(make_graph):
+    return replace(make_graph(sparse=True), given=SPLIT)
+
+
+def search(graph, model="gcn", settings=QUICK, **options):
+    config = make_config(model, graph=graph, settings={**settings, **(START if model == "gcn" else {})})
+    return tune(graph, config, **{"trials": 4, "held": settings, **options})
+
+
+def figures(tuned):
+    """All of a search but how long it took."""
+    return [(t.params, t.accuracies, t.state) for t in tuned.trials], tuned.config
+
+
+def test_the_search_begins_with_the_defaults_and_never_ends_below(graph):
+    tuned = search(graph, trials=12)
+    assert len(tuned.trials) == 12
+    first = tuned.trials[0]
+    assert {name: tuned.default.values[name] for name in first.params} == first.params
+    assert tuned.default == make_config("gcn", graph=graph, settings={**QUICK, **START})
+    assert tuned.best.accuracy == max(t.accuracy for t in tuned.trials if t.state == "complete") > first.accuracy
+    assert tuned.config.values["epochs"] == 3  # held
+    assert tuned.seconds == sum(t.seconds for t in tuned.trials) > 0
+    assert not tuned.interrupted
+
+
+def test_a_trial_is_the_mean_of_the_best_validation_accuracies(graph):
+    from nfcgcn import fit
+
+    tuned = search(graph, trials=1, seeds=(4, 5))
+    wanted = []
+    for seed in (4, 5):
+        model = tuned.default.build(graph, seed)
+        run = fit(model, graph, SPLIT, tuned.default.training, seed=seed)
+        wanted.append(run.best["val_accuracy"])
+    assert tuned.best.accuracies == wanted
+    assert tuned.best.accuracy == sum(wanted) / 2
+
+
+def test_test_labels_never_matter(graph, tmp_path):
+    labels = graph.labels.copy()
+    labels[160:] = np.random.default_rng(0).permutation(labels[160:])
+    permuted = replace(graph, labels=labels)
+    labels = graph.labels.copy()
+    labels[160:] = -1
+    gone = replace(graph, labels=labels, given=replace(SPLIT, test=NODES[:0]))
+    wanted = figures(search(graph, study=tmp_path / "study.json"))
+    assert figures(search(permuted)) == wanted
+    assert figures(search(gone)) == wanted
+    # A study goes on for the same graph with other test labels: it never knew them.
+    assert figures(search(permuted, study=tmp_path / "study.json")) == wanted
+    labels = graph.labels.copy()
+    labels[60:160] = np.random.default_rng(0).permutation(labels[60:160])
+    assert figures(search(replace(graph, labels=labels))) != wanted
+
+
+def test_the_seed_decides_the_search(graph):
+    assert figures(search(graph)) == figures(search(graph))
+    assert [t.params for t in search(graph, seeds=(7,)).trials[1:]] != [t.params for t in search(graph).trials[1:]]
+
+
+def test_a_search_that_goes_on_is_the_search_that_never_stopped(graph, tmp_path):
+    """Fifteen trials, so that suggestions come from what was found and some trials are given up."""
+    study = tmp_path / "study.json"
+    wanted = search(graph, trials=15)
+    assert {t.state for t in wanted.trials} == {"complete", "pruned"}
+    for trials in (1, 7, 7, 12, 15):
+        tuned = search(graph, trials=trials, study=study)
+        assert len(tuned.trials) == trials
+    assert figures(tuned) == figures(wanted)
+    assert [p.name for p in tmp_path.iterdir()] == ["study.json"]
+
+
+def test_a_trial_that_begins_badly_is_given_up(graph):
+    trials = search(graph, trials=15).trials
+    for number, trial in enumerate(trials):
+        before = [t.accuracies[0] for t in trials[:number] if t.state == "complete"]
+        bad = len(before) >= 5 and trial.accuracies[0] < np.median(before)
+        assert trial.state == ("pruned" if bad else "complete"), number
+        assert len(trial.accuracies) == (1 if bad else 2)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_tuning
+from random_graphs import random_graph
+graph = test_tuning.replace(random_graph(sparse=True), given=test_tuning.SPLIT)
+test_tuning.search(graph, settings={**test_tuning.QUICK, "epochs": 60}, trials=1000, study=Path(sys.argv[2]))
+"""
+
+
+def test_killed_within_a_trial_and_started_again(graph, tmp_path):
+    study = tmp_path / "study.json"
+    here = str(Path(__file__).parents[1])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, here, str(study)], env={**os.environ})
+    try:
+        deadline = time.monotonic() + 120
+        while not (study.exists() and study.read_text().count('"state"') >= 2):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.05)  # into the next trial
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    found = study.read_text().count('"state"')
+    settings = {**QUICK, "epochs": 60}
+    tuned = search(graph, settings=settings, trials=found + 2, study=study)
+    assert figures(tuned) == figures(search(graph, settings=settings, trials=found + 2))
+    assert {p.name for p in tmp_path.iterdir()} - {"study.json"} == set()
+
+
+def test_the_time_is_kept_to(graph, tmp_path):
+    settings, study = {**QUICK, "epochs": 20}, tmp_path / "study.json"
+    search(graph, settings=settings, trials=1)  # what is loaded once is no part of a search
+    start = time.monotonic()
+    tuned = search(graph, settings=settings, trials=None, minutes=2 / 60, study=study)
+    assert time.monotonic() - start < 10
+    assert 0 < tuned.seconds <= 2
+    # The time is that of the whole search: there is nothing left but to say what was found.
+    again = search(graph, settings=settings, trials=None, minutes=tuned.seconds / 60, study=study)
+    assert figures(again) == figures(tuned)
+
+
+def test_too_little_time_for_anything(graph):
+    text = "0.001 minutes were not enough for one trial; allow more, or set `epochs` lower"
+    with pytest.raises(TuningError, match=f"^{re.escape(text)}$"):
+        search(graph, settings={**QUICK, "epochs": 5000}, minutes=0.001)
+
+
+def test_ctrl_c_keeps_the_best_so_far(graph, tmp_path):
+    study = tmp_path / "study.json"
+    settings = {**QUICK, "epochs": 30}
+    one = search(graph, settings=settings, trials=1, study=study)
+    threading.Timer(1.0, _thread.interrupt_main).start()
+    tuned = search(graph, settings=settings, trials=10_000, study=study)
+    assert tuned.interrupted
+    assert tuned.best.accuracy >= one.best.accuracy
+    done = len(tuned.trials)
+    assert study.read_text().count('"state"') == done
+    assert figures(search(graph, settings=settings, trials=done, study=study))[0] == figures(tuned)[0]
+
+
+def test_ctrl_c_before_the_first_trial_ended(graph):
+    search(graph, trials=1)
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        search(graph, settings={**QUICK, "epochs": 1_000_000})
+
+
+def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
+    settings = {**QUICK, "learning_rate": 1e30}
+    with pytest.raises(TuningError, match=r"^every trial failed, the last one so: training diverged in epoch 1: "):
+        search(graph, settings=settings, study=tmp_path / "study.json", trials=2)
+    assert (tmp_path / "study.json").read_text().count('"failed"') == 2
+    # Had the first one failed alone, the others would still be tried.
+    study = tmp_path / "other.json"
+    search(graph, study=study, trials=1)
+    written = json.loads(study.read_text())
+    written["trials"][0].update(state="failed", accuracies=[], note="training diverged")
+    study.write_text(json.dumps(written))
+    tuned = search(graph, study=study, trials=3)
+    assert [t.state for t in tuned.trials] == ["failed", "complete", "complete"]
+    write_preset(tmp_path / "found.toml", tuned, graph="g")
+    assert "with the settings it began with none, for training failed: " in (tmp_path / "found.toml").read_text()
+
+
+def test_what_cannot_work_is_said_before_the_search(graph):
+    with pytest.raises(ConfigError, match=r"^`kernel_size` must be at most the number of features, 40, got 41; "):
+        search(graph, "nfc-gcn", {**QUICK, "kernel_size": 41})
+    with pytest.raises(GraphError, match=r"^the split 'given' has no labelled val node to choose the best epoch by"):
+        search(replace(graph, given=replace(SPLIT, val=NODES[:0])))
+    with pytest.raises(TuningError, match=r"^`minutes` must be above 0, got -1$"):
+        search(graph, minutes=-1)
+
+
+def test_a_study_with_a_value_outside_its_range(graph, tmp_path):
+    study = tmp_path / "study.json"
+    search(graph, study=study, trials=1)
+    written = json.loads(study.read_text())
+    written["trials"][0]["params"]["hidden_channels"] = 999_999
+    study.write_text(json.dumps(written))
+    with pytest.raises(TuningError, match=r"^the study has a trial that is none: .*; choose another file$"):
+        search(graph, study=study, trials=1)
+
+
+def test_the_users_optuna_is_left_alone(graph, capsys):
+    before = optuna.logging.get_verbosity()
+    state = np.random.get_state()[1].tolist()
+    search(graph, trials=2)
+    assert optuna.logging.get_verbosity() == before
+    assert np.random.get_state()[1].tolist() == state
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_preset_says_where_it_is_from_and_gives_the_settings_again(graph, tmp_path):
+    tuned = search(graph, "nfc-gcn", QUICK, trials=3)
+    path = tmp_path / "found.toml"
+    write_preset(path, tuned, graph="a\nb.csv")
+    first, second, *_ = path.read_text().splitlines()
+    assert first == (
+        r"# Found by `nfcgcn tune` for 'a\nb.csv', by accuracy on validation nodes; test nodes were not looked at."
+    )
+    assert second.startswith(
+        f"# {100 * tuned.best.accuracy:.2f} % on validation, with the settings it began with "
+        f"{100 * tuned.trials[0].accuracy:.2f} %: the best of 3 trials in 0."
+    )
+    again = make_config("nfc-gcn", preset=str(path))
+    assert again == replace(tuned.config, preset=str(path))
+    check_preset_path(path)  # one's own may be written over
+
+
+def test_files_that_are_no_presets_are_kept(tmp_path):
+    check_preset_path(tmp_path / "new.toml")
+    mine = tmp_path / "pyproject.toml"
+    mine.write_text("[project]\n")
+    text = f"{mine} exists and was not written by `nfcgcn tune`; choose another file with --out"
+    with pytest.raises(TuningError, match=f"^{re.escape(text)}$"):
+        check_preset_path(mine)
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(TuningError, match=r"folder.toml exists and was not written by `nfcgcn tune`; "):
+        check_preset_path(tmp_path / "folder.toml")
+    text = f"a preset's name must end in .toml, got {tmp_path / 'p.json'}; choose another with --out"
+    with pytest.raises(TuningError, match=f"^{re.escape(text)}$"):
+        check_preset_path(tmp_path / "p.json")
+
+
+def test_a_missing_optuna_is_said_before_any_work(tmp_path):
+    code = (
+        "import sys\nsys.modules['optuna'] = None\nsys.argv = ['nfcgcn', 'tune', 'no such graph']\n"
+        "from nfcgcn.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: `tune` needs Optuna, which is not installed; pip install 'nfcgcn[tune]'\n"
