@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import nfcgcn.kernels  # noqa: F401  (which register themselves behind the method's formulas)
 from nfcgcn.baselines import GCN as GCN
 from nfcgcn.config.inspection import inspect as inspect
 from nfcgcn.config.registry import make_config as make_config
@@ -28,9 +29,9 @@ from nfcgcn.inference.export import export as export
 from nfcgcn.inference.prediction import embed as embed
 from nfcgcn.inference.prediction import predict as predict
 from nfcgcn.inference.prediction import predict_proba as predict_proba
-from nfcgcn.method.layers import GraphConv as GraphConv
-from nfcgcn.method.layers import NodeFeatureConv as NodeFeatureConv
+from nfcgcn.method.graph_conv import GraphConv as GraphConv
 from nfcgcn.method.model import NFCGCN as NFCGCN
+from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
 from nfcgcn.method.sampling import sample_neighbours as sample_neighbours
 from nfcgcn.training import TrainingConfig as TrainingConfig
 from nfcgcn.training import fit as fit

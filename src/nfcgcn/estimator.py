@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import numbers
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,19 +26,46 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from nfcgcn.config.registry import make_config
+from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.data.splits import hold_out
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph, Ints, Split
-from nfcgcn.kernels import Precision
-from nfcgcn.method.layers import Activation, Classifier, Resample
-from nfcgcn.method.model import FeatureScale
-from nfcgcn.method.sampling import SlotOrder
+from nfcgcn.method.model import NFCGCNConfig
 from nfcgcn.randomness import generator
-from nfcgcn.training import Monitor, choose_device, fit
+from nfcgcn.settings import settings_of
+from nfcgcn.training import TrainingConfig, choose_device, fit
 
-OWN = ("graph", "model", "preset", "settings", "validation_fraction", "random_state", "device")
-"""The parameters that are no settings of a model or its training."""
+OWN: dict[str, Any] = {
+    "model": "nfc-gcn",
+    "preset": None,
+    "settings": None,
+    "validation_fraction": 0.1,
+    "random_state": None,
+    "device": "auto",
+}
+"""The parameters that are no settings of a model or its training, with their defaults."""
+
+
+def _signature() -> inspect.Signature:
+    """Return the constructor's signature: `graph`, OWN, and each setting of NFC-GCN and of training."""
+    given = (*MODELS["nfc-gcn"].fixed, "backend")  # by the model's name, and by what can run
+    settings = {**settings_of(NFCGCNConfig), **settings_of(TrainingConfig)}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("graph", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None),
+            *(inspect.Parameter(name, keyword, default=default) for name, default in OWN.items()),
+            *(
+                inspect.Parameter(name, keyword, default=None, annotation=s.type | None)
+                for name, s in settings.items()
+                if name not in given
+            ),
+        ]
+    )
+
+
+_SIGNATURE = _signature()
 
 
 class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -69,68 +96,13 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ``history_`` (figures of every epoch), ``best_epoch_`` and ``graph_``, None without ``graph``.
     """
 
-    def __init__(
-        self,
-        graph: Any = None,
-        *,
-        model: str = "nfc-gcn",
-        preset: str | None = None,
-        hidden_channels: int | None = None,
-        num_layers: int | None = None,
-        bandwidth: int | None = None,
-        filters: int | None = None,
-        kernel_size: int | None = None,
-        stride: int | None = None,
-        kernel_width: int | None = None,
-        activation: Activation | None = None,
-        map_dropout: float | None = None,
-        representation_dropout: float | None = None,
-        dropout: float | None = None,
-        classifier: Classifier | None = None,
-        slot_order: SlotOrder | None = None,
-        resample: Resample | None = None,
-        feature_scale: FeatureScale | None = None,
-        epochs: int | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        monitor: Monitor | None = None,
-        patience: int | None = None,
-        batch_size: int | None = None,
-        precision: Precision | None = None,
-        settings: Mapping[str, Any] | None = None,
-        validation_fraction: float = 0.1,
-        random_state: int | np.random.RandomState | None = None,
-        device: str = "auto",
-    ) -> None:
-        self.graph = graph
-        self.model = model
-        self.preset = preset
-        self.hidden_channels = hidden_channels
-        self.num_layers = num_layers
-        self.bandwidth = bandwidth
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.kernel_width = kernel_width
-        self.activation = activation
-        self.map_dropout = map_dropout
-        self.representation_dropout = representation_dropout
-        self.dropout = dropout
-        self.classifier = classifier
-        self.slot_order = slot_order
-        self.resample = resample
-        self.feature_scale = feature_scale
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.monitor = monitor
-        self.patience = patience
-        self.batch_size = batch_size
-        self.precision = precision
-        self.settings = settings
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-        self.device = device
+    def __init__(self, graph: Any = None, **parameters: Any) -> None:
+        bound = _SIGNATURE.bind(self, graph, **parameters)
+        bound.apply_defaults()
+        for name, value in list(bound.arguments.items())[1:]:
+            setattr(self, name, value)
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     def fit(self, X: Any, y: Any, edge_index: Any = None) -> NodeEstimator:  # noqa: N803
         """Learn the classes `y` of the nodes X."""
@@ -141,7 +113,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         graph, rows = self._read_rows(X, edge_index, reset=True)
         self.classes_, nodes, labels = _read_labels(y, rows, type(self).__name__)
         graph = _with_labels(graph, nodes, labels, self.classes_)
-        settings = {name: v for name, v in self.get_params(deep=False).items() if name not in OWN and v is not None}
+        settings = {name: v for name, v in self.get_params(deep=False).items() if name not in OWN and name != "graph" and v is not None}
         self.config_ = make_config(
             self.model, graph=graph, preset=self.preset, settings={**(self.settings or {}), **settings}
         )

@@ -19,7 +19,7 @@ from nfcgcn.config.registry import Config
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.prediction import predict as predict
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Epoch, Run, fit_together
 
 
@@ -180,7 +180,7 @@ def describe(
     return {
         "dataset": graph.name,
         "dataset_options": None if dataset_options is None else dict(dataset_options),
-        "model": config.system,
+        "model": config.name,
         "preset": config.preset,
         "split": split.name,
         "seeds": [r.seed for r in repeats],

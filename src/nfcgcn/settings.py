@@ -1,12 +1,18 @@
-"""Settings: frozen dataclasses whose fields say what they mean, and text that is read into them by type."""
+"""Settings: each declared once, as a field of a frozen dataclass with its type, default, bounds and meaning.
+
+Constructors, the command line, TOML files, the estimator and the listings take them from there.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -22,9 +28,23 @@ MOST_BYTES = 64 * 1024
 """What a file of settings holds at most."""
 
 
-def setting(default: T, meaning: str) -> T:
-    """Declare a dataclass field with its default and one line on what it means."""
-    return field(default=default, metadata={"meaning": meaning})
+def setting(
+    default: T,
+    meaning: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> T:
+    """Declare a setting: its default, one line on what it means, and its bounds (`low` and `high` belong to it)."""
+    bounds = {"at least": low, "above": above, "at most": high, "below": below}
+    return field(default=default, metadata={"meaning": meaning, "bounds": bounds})
+
+
+def rate(default: float, meaning: str) -> float:
+    """Declare a share that is dropped: at least 0 and below 1."""
+    return setting(default, meaning, low=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -35,20 +55,111 @@ class Setting:
     type: Any
     default: Any
     meaning: str
+    bounds: Mapping[str, float | None]
 
     @property
     def type_name(self) -> str:
         """The type as a user reads it: ``a whole number``, ``1d | 2d``, ``a number or none``."""
         return _type_name(self.type)
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a choice; none for anything else."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
 
-def settings_of(config_class: type) -> dict[str, Setting]:
+    def check(self, value: Any) -> None:
+        """Refuse a value that is no choice or out of bounds."""
+        if self.choices and value not in self.choices:
+            raise ConfigError(unknown(self.name, str(value), self.choices))
+        rules = [f"{name} {bound:g}" for name, bound in self.bounds.items() if bound is not None]
+        if value is None or not rules:
+            return
+        if not all(_keeps(value, name, bound) for name, bound in self.bounds.items() if bound is not None):
+            optional = " or none" if types.NoneType in get_args(self.type) else ""
+            raise ConfigError(f"`{self.name}` must be {' and '.join(rules)}{optional}, got {value}")
+
+
+def _keeps(value: float, rule: str, bound: float) -> bool:
+    if not math.isfinite(value):
+        return False
+    return {"at least": value >= bound, "above": value > bound, "at most": value <= bound, "below": value < bound}[rule]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of all config classes: refuses values that are out of bounds."""
+
+    def __post_init__(self) -> None:
+        for name, s in settings_of(type(self)).items():
+            s.check(getattr(self, name))
+
+
+@cache
+def settings_of(config_class: type) -> Mapping[str, Setting]:
     """List the settings of a config class by name."""
     hints = get_type_hints(config_class)
     return {
-        f.name: Setting(f.name, hints[f.name], None if f.default is MISSING else f.default, f.metadata["meaning"])
+        f.name: Setting(
+            f.name,
+            hints[f.name],
+            None if f.default is MISSING else f.default,
+            f.metadata["meaning"],
+            f.metadata["bounds"],
+        )
         for f in fields(config_class)
     }
+
+
+def takes(config_class: type, *, positional: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Let a constructor ``__init__(self, ..., config)`` be called with the settings of `config_class` by name.
+
+    Those named as `positional` may also be given by place. ``config=`` hands all of them over at once.
+    """
+
+    def decorate(init: Callable[..., None]) -> Any:
+        own = [p for p in inspect.signature(init).parameters.values() if p.name != "config"]
+        known = settings_of(config_class)
+        signature = _joined_signature(own, known, positional)
+
+        @wraps(init)
+        def construct(self: Any, *args: Any, config: Any = None, **values: Any) -> None:
+            if config is not None:
+                init(self, *args, config=config, **values)
+                return
+            bound = signature.bind(self, *args, **values)
+            bound.apply_defaults()
+            given = {name: value for name, value in bound.arguments.items() if name in known}
+            others = {name: value for name, value in bound.arguments.items() if name not in known and name != "self"}
+            init(self, **others, config=config_class(**given))
+
+        construct.__signature__, construct.config_class = signature, config_class  # type: ignore[attr-defined]
+        return construct
+
+    return decorate
+
+
+def _joined_signature(
+    own: list[inspect.Parameter], known: Mapping[str, Setting], positional: tuple[str, ...]
+) -> inspect.Signature:
+    """Return ``(self, in_channels, *positional, out_channels, *, settings, other keywords)``."""
+    by_place = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+    by_name = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    required = len(by_place) > 2  # a count of outputs follows, so that those before it have no default
+    middle = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if required else known[name].default,
+            annotation=known[name].type,
+        )
+        for name in positional
+    ]
+    rest = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=s.default, annotation=s.type)
+        for name, s in known.items()
+        if name not in positional
+    ]
+    return inspect.Signature([*by_place[:2], *middle, *by_place[2:], *rest, *by_name])
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, str]:

@@ -5,17 +5,28 @@ ICLR 2018.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.baselines.gcn import GCN
+from nfcgcn.baselines.gcn import GCN, GCNConfig
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.kernels.product.reference import Sparse, product
-from nfcgcn.method.layers import Remembered, at_least_one
+from nfcgcn.kernels.sparse import normalised_adjacency
+from nfcgcn.method.acceleration import remembered
+from nfcgcn.method.classifier import ClassifierConfig
+from nfcgcn.method.operations import multiply
+from nfcgcn.settings import setting, takes
+
+
+@dataclass(frozen=True)
+class FastGCNConfig(ClassifierConfig):
+    """The settings of FastGCN, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of the first graph convolution", low=1)
+    samples: int = setting(400, "nodes drawn per step, with replacement (the paper's t)", low=1)
 
 
 class FastGCN(GCN):
@@ -27,21 +38,22 @@ class FastGCN(GCN):
         q(u) \propto \lVert \hat A_{:,u} \rVert^2
 
     (the paper's algorithm 2), where :math:`h_u = \mathrm{ReLU}((\hat A X)_u W^{(1)})` needs no
-    sampling, since :math:`\hat A X` is computed once a graph. Called as ``model(x, edge_index)`` it is the whole
+    sampling, since :math:`\hat A X` is computed once per graph. Called as ``model(x, edge_index)`` it is the whole
     two-layer GCN.
 
-    Args:
-        samples: ``t``, nodes drawn a step, with replacement.
+    For the arguments see :class:`FastGCNConfig`.
 
     Cost of a step: the edges of its batch and the features of its sample, whatever the size of the graph.
     """
 
-    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, samples: int = 400) -> None:
+    @takes(FastGCNConfig, positional=("hidden_channels",))
+    def __init__(self, in_channels: int, out_channels: int, *, config: FastGCNConfig) -> None:
         # Paper: does not speak of dropout; the authors' code has it at 0.
-        super().__init__(in_channels, hidden_channels, 2, out_channels, dropout=0.0)
-        at_least_one(samples=samples)
-        self.samples = samples
-        self._prepared: Remembered[_Prepared] = Remembered()
+        inner = GCNConfig(
+            hidden_channels=config.hidden_channels, num_layers=2, dropout=0.0, feature_scale=config.feature_scale
+        )
+        super().__init__(in_channels, out_channels, config=inner)
+        self.samples = config.samples
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
         """Return the scores of `nodes`, ``[len(nodes), out_channels]``; in training an estimate from a sample."""
@@ -49,33 +61,29 @@ class FastGCN(GCN):
             return super().score_nodes(x, edge_index, nodes)
         # Paper: trains on the graph of the training nodes alone; here the other nodes' features and edges are seen, as
         # in the authors' second, transductive programme and as in every other model here. Their labels are not.
-        adjacency = self.adjacency(x, edge_index)
-        known = self._prepared.get(
-            x, lambda x: _Prepared.of(self.read(x), adjacency), id(adjacency), self.feature_scale
-        )
-        sampled, drawn = sample_columns(_rows(adjacency.matrix, nodes), known.importance, self.samples)
+        adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype).matrix
+        aggregated, importance = _prepare(self.scale(x), edge_index)
+        sampled, drawn = sample_columns(_rows(adjacency, nodes), importance, self.samples)
         first, second = self.parameters()
-        ax = known.aggregated
-        rows = _rows(ax, drawn) if ax.layout == torch.sparse_csr else ax[drawn]
-        return multiply(sampled, product(F.relu(multiply(rows, first)), second))
+        rows = _rows(aggregated, drawn) if aggregated.layout == torch.sparse_csr else aggregated[drawn]
+        return multiply(sampled, multiply(F.relu(multiply(rows, first)), second))
 
 
 class _Prepared(NamedTuple):
-    """What all steps on a graph share; the adjacency is kept so that its id cannot come to name another."""
+    """What all steps on a graph share."""
 
-    adjacency: Sparse
     aggregated: Tensor
     """``A_hat X``, CSR where ``X`` is."""
     importance: Tensor
     """``[N]``: the squared norm of each column of ``A_hat``."""
 
-    @classmethod
-    def of(cls, x: Factor, adjacency: Sparse) -> _Prepared:
-        t = adjacency.transpose
-        squares = csr_tensor(t.crow_indices(), t.col_indices(), t.values().square(), t.shape)
-        ones = t.values().new_ones(t.shape[1], 1)
-        aggregated = adjacency.matrix @ (x if isinstance(x, Tensor) else x.matrix)
-        return cls(adjacency, aggregated, (squares @ ones).squeeze(1))
+
+@remembered
+def _prepare(x: Tensor, edge_index: Tensor) -> _Prepared:
+    adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype)
+    t = adjacency.transpose
+    squares = torch.segment_reduce(t.values().square(), "sum", offsets=t.crow_indices(), axis=0, unsafe=True)
+    return _Prepared(adjacency.matrix @ x, squares)
 
 
 def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -10,10 +11,23 @@ from torch import Tensor, nn
 
 from nfcgcn.kernels.attention import attention
 from nfcgcn.kernels.attention.reference import Edges
-from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.method.layers import Remembered, at_least_one, check_rate
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.kernels.sparse import normalised_adjacency
+from nfcgcn.method.acceleration import remembered
+from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.operations import Rows, add_bias, dropout, multiply
+from nfcgcn.settings import rate, setting, takes
+
+
+@dataclass(frozen=True)
+class GATConfig(ClassifierConfig):
+    """The settings of GAT, named as its arguments."""
+
+    hidden_channels: int = setting(8, "outputs of each head of each layer but the last", low=1)
+    num_layers: int = setting(2, "layers of attention", low=1)
+    heads: int = setting(8, "heads of each layer but the last, side by side", low=1)
+    output_heads: int = setting(1, "heads of the last layer, averaged", low=1)
+    dropout: float = rate(0.6, "dropout on every layer's input")
+    attention_dropout: float = rate(0.6, "dropout on the weights of the neighbours")
 
 
 class AttentionConv(nn.Module):
@@ -43,11 +57,11 @@ class AttentionConv(nn.Module):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Factor, edges: Edges) -> Tensor:
+    def forward(self, x: Rows, edges: Edges) -> Tensor:
         """Return ``h'``: ``[N, heads * out_channels]``, or ``[N, out_channels]`` for the mean."""
         h = multiply(x, self.weight)
         out = attention(h, self.source, self.target, edges, dropout=self.dropout, training=self.training)
-        return (out if self.join == "concat" else out.view(len(h), self.heads, -1).mean(1)) + self.bias
+        return add_bias(out if self.join == "concat" else out.view(len(h), self.heads, -1).mean(1), self.bias)
 
     def __repr__(self) -> str:
         sizes = f"{self.weight.shape[0]}, {self.source.shape[1]}"
@@ -59,65 +73,47 @@ class GAT(NodeClassifier):
 
     .. math:: H^{(l)} = \mathrm{ELU}(\Vert_{h} \mathrm{Attention}_h(H^{(l-1)})), \qquad H^{(0)} = X
 
-    Args:
-        hidden_channels: outputs of each head of each layer but the last.
-        heads: of each layer but the last, side by side.
-        output_heads: of the last layer, averaged.
-        dropout: on every layer's input; of a CSR ``x`` it touches the nonzeros only.
-        attention_dropout: on the weights of the neighbours.
-
+    Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments see
+    :class:`GATConfig`.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        *,
-        heads: int = 8,
-        output_heads: int = 1,
-        dropout: float = 0.6,
-        attention_dropout: float = 0.6,
-    ) -> None:
-        super().__init__()
-        at_least_one(hidden_channels=hidden_channels, num_layers=num_layers, out_channels=out_channels)
-        at_least_one(heads=heads, output_heads=output_heads)
-        check_rate("dropout", dropout)
-        check_rate("attention_dropout", attention_dropout)
-        self.dropout = dropout
-        widths = [in_channels, *[heads * hidden_channels] * (num_layers - 1)]
+    config: GATConfig
+
+    @takes(GATConfig, positional=("hidden_channels", "num_layers"))
+    def __init__(self, in_channels: int, out_channels: int, *, config: GATConfig) -> None:
+        super().__init__(in_channels, out_channels, config)
+        c = config
+        widths = [in_channels, *[c.heads * c.hidden_channels] * (c.num_layers - 1)]
         self.layers = nn.ModuleList(
-            AttentionConv(width, hidden_channels, heads=heads, join="concat", dropout=attention_dropout)
+            AttentionConv(width, c.hidden_channels, heads=c.heads, join="concat", dropout=c.attention_dropout)
             for width in widths[:-1]
         )
         self.layers.append(
-            AttentionConv(widths[-1], out_channels, heads=output_heads, join="mean", dropout=attention_dropout)
+            AttentionConv(widths[-1], out_channels, heads=c.output_heads, join="mean", dropout=c.attention_dropout)
         )
-        self._edges: Remembered[Edges] = Remembered()
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return ``H(K-1)``: ``[N, heads * hidden_channels]``; ``x`` itself for one layer."""
-        if len(self.layers) == 1:
-            return x
-        edges = self.edges(x, edge_index)
-        h = F.elu(self.layers[0](self.read(x, self.dropout), edges))
-        for layer in self.layers[1:-1]:
-            h = F.elu(layer(drop(h, self.dropout, self.training), edges))
+        """Return ``H(K-1)``: ``[N, heads * hidden_channels]``; the scaled features for one layer."""
+        h, edges = self.scale(x), self.edges(x, edge_index)
+        for layer in self.layers[:-1]:
+            h = F.elu(layer(dropout(h, self.config.dropout, self.training), edges))
         return h
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        h = self.embed(x, edge_index)
-        dropped = self.read(x, self.dropout) if h is x else drop(h, self.dropout, self.training)
-        scores: Tensor = self.layers[-1](dropped, self.edges(x, edge_index))
+        h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
+        scores: Tensor = self.layers[-1](h, self.edges(x, edge_index))
         return scores
 
     def edges(self, x: Tensor, edge_index: Tensor) -> Edges:
-        """Return the edges that all layers share, prepared once a graph."""
-        adjacency = self.adjacency(x, edge_index)
-        return self._edges.get(edge_index, lambda _: Edges.of(adjacency), x.shape[0], adjacency.matrix.dtype)
+        """Return the edges that all layers share, prepared once per graph."""
+        return _edges(edge_index, x.shape[0], next(self.parameters()).dtype)
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List all parameters but the biases."""
         return [p for name, p in self.named_parameters() if not name.endswith("bias")]
+
+
+@remembered
+def _edges(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Edges:
+    return Edges.of(normalised_adjacency(edge_index, num_nodes, dtype))

@@ -3,17 +3,29 @@ Networks", ICML 2018)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.method.layers import GraphConv, Linear, at_least_one, check_rate, one_of
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.graph_conv import GraphConv, Linear
+from nfcgcn.method.operations import dropout
+from nfcgcn.settings import rate, setting, takes
 
 Mode = Literal["concat", "max", "lstm"]
+
+
+@dataclass(frozen=True)
+class JKNetConfig(ClassifierConfig):
+    """The settings of JK-Net, named as its arguments."""
+
+    hidden_channels: int = setting(32, "outputs of each graph convolution", low=1)
+    num_layers: int = setting(4, "graph convolutions", low=1)
+    mode: Mode = setting("concat", "how the layers' outputs are joined")
+    dropout: float = rate(0.5, "dropout on every graph convolution's input")
 
 
 class JKNet(NodeClassifier):
@@ -22,43 +34,30 @@ class JKNet(NodeClassifier):
     .. math:: H^{(l)} = \mathrm{ReLU}(\hat A H^{(l-1)} W^{(l)}), \qquad
         Z = \mathrm{Join}(H^{(1)}, \ldots, H^{(K)}) \, W + b
 
-    Args:
-        num_layers: ``K``, graph convolutions, the linear layer not counted.
-        mode: side by side ("concat"), the largest of each feature ("max"), or a sum whose weights a bidirectional LSTM
-            over the layers gives each node ("lstm"); PyG's ``JumpingKnowledge``. With torch's LSTM, and only there,
-            the last bits depend on the number of threads.
-        dropout: on the input of every graph convolution; of a CSR ``x`` it touches the nonzeros only.
-
+    Outputs are joined side by side ("concat"), by the largest of each feature ("max"), or by a sum whose weights a
+    bidirectional LSTM over the layers gives each node ("lstm"); PyG's ``JumpingKnowledge``. With torch's LSTM, and only
+    there, the last bits depend on the number of threads. Dropout acts on the input of every graph convolution; of a CSR
+    ``x`` it touches the nonzeros only. For the arguments see :class:`JKNetConfig`.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        *,
-        mode: Mode = "concat",
-        dropout: float = 0.5,
-    ) -> None:
+    config: JKNetConfig
+
+    @takes(JKNetConfig, positional=("hidden_channels", "num_layers"))
+    def __init__(self, in_channels: int, out_channels: int, *, config: JKNetConfig) -> None:
         from torch_geometric.nn import JumpingKnowledge
 
-        super().__init__()
-        at_least_one(hidden_channels=hidden_channels, num_layers=num_layers, out_channels=out_channels)
-        check_rate("dropout", dropout)
-        one_of(mode=(mode, Mode))
-        self.dropout = dropout
-        widths = [in_channels, *[hidden_channels] * num_layers]
-        self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
-        self.join = JumpingKnowledge("cat" if mode == "concat" else mode, hidden_channels, num_layers)
-        self.output = Linear(hidden_channels * (num_layers if mode == "concat" else 1), out_channels)
+        super().__init__(in_channels, out_channels, config)
+        hidden, num_layers = config.hidden_channels, config.num_layers
+        self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise([in_channels, *[hidden] * num_layers]))
+        self.join = JumpingKnowledge("cat" if config.mode == "concat" else config.mode, hidden, num_layers)
+        self.output = Linear(hidden * (num_layers if config.mode == "concat" else 1), out_channels)
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the joined outputs of the graph convolutions: ``[N, channels]``."""
-        adjacency = self.adjacency(x, edge_index)
-        outputs = [F.relu(self.layers[0](self.read(x, self.dropout), adjacency))]
-        for layer in self.layers[1:]:
-            outputs.append(F.relu(layer(drop(outputs[-1], self.dropout, self.training), adjacency)))
+        outputs: list[Tensor] = []
+        for layer in self.layers:
+            h = outputs[-1] if outputs else self.scale(x)
+            outputs.append(F.relu(layer(dropout(h, self.config.dropout, self.training), edge_index)))
         joined: Tensor = self.join(outputs)
         return joined
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.method.layers import Linear, at_least_one, check_rate
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.graph_conv import Linear
+from nfcgcn.method.operations import dropout
+from nfcgcn.settings import rate, setting, takes
+
+
+@dataclass(frozen=True)
+class MLPConfig(ClassifierConfig):
+    """The settings of the perceptron, named as its arguments."""
+
+    hidden_channels: int = setting(16, "outputs of each layer but the last", low=1)
+    num_layers: int = setting(2, "linear layers", low=1)
+    dropout: float = rate(0.5, "dropout on every layer's input")
 
 
 class MLP(NodeClassifier):
@@ -18,33 +29,29 @@ class MLP(NodeClassifier):
     .. math:: H^{(l)} = \mathrm{ReLU}(H^{(l-1)} W^{(l)} + b^{(l)}), \qquad H^{(0)} = X
 
     The perceptron that Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks" (2017),
-    compare with. Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only.
+    compare with. Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments
+    see :class:`MLPConfig`.
     """
 
-    def __init__(
-        self, in_channels: int, hidden_channels: int, num_layers: int, out_channels: int, *, dropout: float = 0.5
-    ) -> None:
-        super().__init__()
-        at_least_one(hidden_channels=hidden_channels, num_layers=num_layers, out_channels=out_channels)
-        check_rate("dropout", dropout)
-        self.dropout = dropout
-        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+    config: MLPConfig
+
+    @takes(MLPConfig, positional=("hidden_channels", "num_layers"))
+    def __init__(self, in_channels: int, out_channels: int, *, config: MLPConfig) -> None:
+        super().__init__(in_channels, out_channels, config)
+        widths = [in_channels, *[config.hidden_channels] * (config.num_layers - 1), out_channels]
         self.layers = nn.ModuleList(Linear(*sizes) for sizes in pairwise(widths))
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
-        """Return ``H(K-1)``: ``[N, channels]``; ``x`` itself for one layer."""
-        if len(self.layers) == 1:
-            return x
-        h = F.relu(self.layers[0](self.read(x, self.dropout)))
-        for layer in self.layers[1:-1]:
-            h = F.relu(layer(drop(h, self.dropout, self.training)))
+        """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
+        h = self.scale(x)
+        for layer in self.layers[:-1]:
+            h = F.relu(layer(dropout(h, self.config.dropout, self.training)))
         return h
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        h = self.embed(x, edge_index)
-        dropped = self.read(x, self.dropout) if h is x else drop(h, self.dropout, self.training)
-        scores: Tensor = self.layers[-1](dropped)
+        h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
+        scores: Tensor = self.layers[-1](h)
         return scores
 
     def decayed_parameters(self) -> list[nn.Parameter]:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.graph import Ints, csr_tensor
-from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.kernels.product import Factor, multiply
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.product.reference import Sparse, sparse_product
-from nfcgcn.method.layers import Remembered, adjacency_lists, at_least_one, check_rate
-from nfcgcn.method.model import NodeClassifier
-from nfcgcn.method.sampling import draw_lists
+from nfcgcn.method.acceleration import remembered
+from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.operations import Rows, add_bias, dropout, multiply
+from nfcgcn.method.sampling import adjacency_lists, draw_rows
+from nfcgcn.settings import rate, setting, takes
+
+
+@dataclass(frozen=True)
+class SAGEConfig(ClassifierConfig):
+    """The settings of GraphSAGE, named as its arguments."""
+
+    hidden_channels: int = setting(128, "outputs of each layer but the last", low=1)
+    num_layers: int = setting(2, "layers", low=1)
+    num_neighbours: int = setting(25, "neighbours drawn of a node that is scored, at most (the paper's S1)", low=1)
+    num_further: int = setting(10, "neighbours drawn of a node that was itself drawn, at most (S2)", low=1)
+    dropout: float = rate(0.5, "dropout on every layer's input")
 
 
 class Hop(NamedTuple):
@@ -50,11 +61,11 @@ class MeanConv(nn.Module):
         nn.init.xavier_uniform_(self.neighbours)
         nn.init.zeros_(self.bias)
 
-    def forward(self, h: Factor, hop: Hop) -> Tensor:
+    def forward(self, h: Rows, hop: Hop) -> Tensor:
         """Return ``h'`` of the nodes written: ``[written, out_channels]``."""
         own, neighbours = multiply(h, torch.cat([self.own, self.neighbours], dim=1)).chunk(2, dim=1)
         own = own if hop.own is None else own.index_select(0, hop.own)
-        return own + sparse_product(hop.mean, neighbours.contiguous()) + self.bias
+        return add_bias(own + sparse_product(hop.mean, neighbours.contiguous()), self.bias)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.own.shape[0]}, {self.own.shape[1]})"
@@ -67,40 +78,26 @@ class SAGE(NodeClassifier):
 
     In training the mean is over neighbours drawn anew for every step (algorithm 2), in evaluation over all of them.
 
-    Args:
-        num_neighbours: drawn of a node that is scored, at most (the paper's ``S1``).
-        num_further: drawn of a node that was itself drawn, at most (``S2``).
-        dropout: on every layer's input; of a CSR ``x`` it touches the nonzeros only.
-
+    Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments see
+    :class:`SAGEConfig`.
     """
 
     # Paper: scales every layer's output to length 1 (algorithm 1, line 7) and puts a linear classifier on the last. The
     # last layer gives the class scores here, which a length of 1 would flatten.
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        *,
-        num_neighbours: int = 25,
-        num_further: int = 10,
-        dropout: float = 0.5,
-    ) -> None:
-        super().__init__()
-        at_least_one(hidden_channels=hidden_channels, num_layers=num_layers, out_channels=out_channels)
-        at_least_one(num_neighbours=num_neighbours, num_further=num_further)
-        check_rate("dropout", dropout)
-        self.num_neighbours, self.num_further, self.dropout = num_neighbours, num_further, dropout
-        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+    config: SAGEConfig
+
+    @takes(SAGEConfig, positional=("hidden_channels", "num_layers"))
+    def __init__(self, in_channels: int, out_channels: int, *, config: SAGEConfig) -> None:
+        super().__init__(in_channels, out_channels, config)
+        widths = [in_channels, *[config.hidden_channels] * (config.num_layers - 1), out_channels]
         self.layers = nn.ModuleList(MeanConv(*sizes) for sizes in pairwise(widths))
-        self._lists: Remembered[tuple[Ints, Ints]] = Remembered()
-        self._full: Remembered[Hop] = Remembered()
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return ``H(K-1)`` by all neighbours: ``[N, channels]``; ``x`` itself for one layer."""
-        return x if len(self.layers) == 1 else self._climb(x, [self._all(x, edge_index)] * (len(self.layers) - 1))
+        """Return ``H(K-1)`` by all neighbours: ``[N, channels]``; the scaled features for one layer."""
+        if len(self.layers) == 1:
+            return self.scale(x)
+        return F.relu(self._climb(x, [self._all(x, edge_index)] * (len(self.layers) - 1)))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
@@ -112,18 +109,17 @@ class SAGE(NodeClassifier):
         """Return the class scores of `nodes`, in training by neighbours drawn anew."""
         if not self.training:
             return super().score_nodes(x, edge_index, nodes)
-        rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        lists = self._neighbours(x, edge_index)
+        lists = adjacency_lists(edge_index, x.shape[0])
         dtype = next(self.parameters()).dtype
         hops: list[Hop] = []
-        written = nodes.cpu().numpy()
+        written = nodes.cpu()
         for layer in reversed(range(len(self.layers))):
-            size = self.num_further if hops else self.num_neighbours
-            starts, drawn = draw_lists(*lists, written, size=size, rng=rng)
+            size = self.config.num_further if hops else self.config.num_neighbours
+            starts, drawn = draw_lists(*lists, written, size=size, seed=int(torch.randint(2**62, ())))
             # The first layer multiplies the features of all nodes, which costs less than to pick rows from them.
-            read = np.unique(np.concatenate([written, drawn])) if layer else np.arange(x.shape[0])
-            mean = _mean(starts, np.searchsorted(read, drawn), len(read), dtype, x.device)
-            hops.insert(0, Hop(mean, torch.from_numpy(np.searchsorted(read, written)).to(x.device)))
+            read = torch.unique(torch.cat([written, drawn])) if layer else torch.arange(x.shape[0])
+            mean = _mean(starts, torch.searchsorted(read, drawn), len(read), dtype, x.device)
+            hops.insert(0, Hop(mean, torch.searchsorted(read, written).to(x.device)))
             written = read
         return self._climb(x, hops)
 
@@ -132,24 +128,41 @@ class SAGE(NodeClassifier):
         return [p for name, p in self.named_parameters() if not name.endswith("bias")]
 
     def _climb(self, x: Tensor, hops: list[Hop]) -> Tensor:
-        h: Tensor = self.layers[0](self.read(x, self.dropout), hops[0])
-        for layer, hop in zip(self.layers[1:], hops[1:], strict=False):
-            h = layer(drop(F.relu(h), self.dropout, self.training), hop)
-        return F.relu(h) if len(hops) < len(self.layers) else h
-
-    def _neighbours(self, x: Tensor, edge_index: Tensor) -> tuple[Ints, Ints]:
-        return self._lists.get(edge_index, lambda e: adjacency_lists(e, x.shape[0]), x.shape[0])
+        h = self.scale(x)
+        for number, (layer, hop) in enumerate(zip(self.layers, hops, strict=False)):
+            h = layer(dropout(F.relu(h) if number else h, self.config.dropout, self.training), hop)
+        return h
 
     def _all(self, x: Tensor, edge_index: Tensor) -> Hop:
-        n, dtype = x.shape[0], next(self.parameters()).dtype
-        lists = self._neighbours(x, edge_index)
-        return self._full.get(edge_index, lambda _: Hop(_mean(*lists, n, dtype, x.device), None), n, dtype)
+        return Hop(_mean_of_all(edge_index, x.shape[0], next(self.parameters()).dtype, x.device), None)
 
 
-def _mean(starts: Ints, neighbours: Ints, num_columns: int, dtype: torch.dtype, device: torch.device) -> Sparse:
+def draw_lists(starts: Tensor, neighbours: Tensor, nodes: Tensor, *, size: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw at most ``size`` distinct neighbours of each of `nodes`, uniformly and in random order.
+
+    Takes an adjacency in CSR form and returns what was drawn in the same form, one row per node of `nodes`.
+    """
+    degrees = starts[nodes + 1] - starts[nodes]
+    local = _starts(degrees)
+    places = torch.arange(int(local[-1])) + torch.repeat_interleave(starts[nodes] - local[:-1], degrees)
+    most = min(size, int(degrees.max()) if len(degrees) else 0)
+    table = draw_rows(local, neighbours[places], size=most, seed=seed)[:, 1:]
+    counts = degrees.clamp(max=size)
+    return _starts(counts), table[torch.arange(most) < counts[:, None]]
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+@remembered
+def _mean_of_all(edge_index: Tensor, num_nodes: int, dtype: torch.dtype, device: torch.device) -> Sparse:
+    return _mean(*adjacency_lists(edge_index, num_nodes), num_nodes, dtype, device)
+
+
+def _mean(starts: Tensor, neighbours: Tensor, num_columns: int, dtype: torch.dtype, device: torch.device) -> Sparse:
     """Return the matrix that averages over each row's neighbours."""
-    counts = np.diff(starts)
-    shares = np.repeat(1 / np.maximum(counts, 1), counts)
-    parts = (torch.from_numpy(part).to(device) for part in (starts, neighbours, shares))
-    starts_, columns, values = parts
-    return Sparse.from_csr(csr_tensor(starts_, columns, values.to(dtype), (len(counts), num_columns)))
+    counts = starts.diff()
+    shares = torch.repeat_interleave(1 / counts.clamp(min=1).double(), counts)
+    parts = (starts.to(device), neighbours.to(device), shares.to(device, dtype))
+    return Sparse.from_csr(csr_tensor(*parts, (len(counts), num_columns)))

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.product import multiply
-from nfcgcn.kernels.product.reference import Sparse, product
-from nfcgcn.method.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
-from nfcgcn.method.model import NodeClassifier
-from nfcgcn.method.sampling import draw_neighbours
-from nfcgcn.randomness import generator
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.method.acceleration import remembered
+from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.graph_conv import Linear
+from nfcgcn.method.operations import add_bias, dropout, multiply
+from nfcgcn.method.sampling import neighbour_table
+from nfcgcn.settings import rate, setting, takes
+
+
+@dataclass(frozen=True)
+class SampledConfig(ClassifierConfig):
+    """The settings of GCN-5 and GAT-5, named as their arguments."""
+
+    bandwidth: int = setting(6, "slots of a node, the node itself included", low=1)
+    dropout: float = rate(0.5, "dropout on the features")
 
 
 class SampledClassifier(NodeClassifier):
@@ -25,23 +35,19 @@ class SampledClassifier(NodeClassifier):
     those of NFC-GCN with the same seed: the node itself and ``bandwidth - 1`` of its neighbours, copies of the node
     where it has fewer. Subclasses say what :math:`c_{ij}` is.
 
-    Args:
-        in_channels: features a node.
-        out_channels: classes.
-        bandwidth: slots, the node itself included.
-        dropout: on the features; of a CSR ``x`` it touches the nonzeros only.
-        seed: of the neighbour draw.
+    Of a CSR ``x`` dropout touches the nonzeros only. `seed` is that of the neighbour draw; for the other arguments see
+    :class:`SampledConfig`.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, *, bandwidth: int = 6, dropout: float = 0.5, seed: int = 0
-    ) -> None:
-        super().__init__()
-        at_least_one(out_channels=out_channels, bandwidth=bandwidth)
-        check_rate("dropout", dropout)
-        self.bandwidth, self.dropout, self.seed = bandwidth, dropout, seed
+    config: SampledConfig
+
+    @takes(SampledConfig)
+    def __init__(self, in_channels: int, out_channels: int, *, config: SampledConfig, seed: int = 0) -> None:
+        super().__init__(in_channels, out_channels, config)
+        self.seed = seed
+        self.draw = 0
+        """Which of the seed's draws of neighbours is used."""
         self.output = Linear(in_channels, out_channels)
-        self._table: Remembered[Tensor] = Remembered()
 
     @abstractmethod
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:
@@ -49,27 +55,26 @@ class SampledClassifier(NodeClassifier):
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the weighted sums ``[N, in_channels]``, CSR where ``x`` is; no gradient reaches the weights."""
-        features, table = self.read(x, self.dropout), self.table(x, edge_index)
-        c = self.coefficients(multiply(features, self.output.weight.mT), table, edge_index).detach()
+        x, table = self.scale(x), self.table(x, edge_index)
+        c = self.coefficients(multiply(x, self.output.weight.mT), table, edge_index).detach()
         rows = table[:, :1].expand_as(table)
         sums = Sparse.from_entries(rows.flatten(), table.flatten(), c.flatten(), size=(len(table), len(table)))
-        return sums.matrix @ (features if isinstance(features, Tensor) else features.matrix)
+        return sums.matrix @ x
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        h = multiply(self.read(x, self.dropout), self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
+        features = dropout(self.scale(x), self.config.dropout, self.training)
+        h = multiply(features, self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
         table = self.table(x, edge_index)
-        return (self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)).sum(1) + self.output.bias
+        slots = self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)
+        return add_bias(slots.sum(1), self.output.bias)
 
     def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return the neighbour table ``[N, bandwidth]``, drawn once a graph."""
-
-        def draw(edge_index: Tensor) -> Tensor:
-            starts, columns = adjacency_lists(edge_index, x.shape[0])
-            rng = generator(self.seed, "neighbours")
-            return torch.from_numpy(draw_neighbours(starts, columns, bandwidth=self.bandwidth, rng=rng)).to(x.device)
-
-        return self._table.get(edge_index, draw, x.shape[0], x.device, self.seed)
+        """Return the neighbour table ``[N, bandwidth]``, drawn once per graph."""
+        bandwidth = self.config.bandwidth
+        return neighbour_table(
+            edge_index, x.shape[0], bandwidth=bandwidth, seed=self.seed, draw=self.draw, device=x.device
+        )
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the layer's weights."""
@@ -84,20 +89,15 @@ class GCN5(SampledClassifier):
 
     # Paper: "average with different weights according to neighbors' node degrees (GCN)" says no more. Copies of the
     # node count as often as they stand in its table.
-    def __init__(
-        self, in_channels: int, out_channels: int, *, bandwidth: int = 6, dropout: float = 0.5, seed: int = 0
-    ) -> None:
-        super().__init__(in_channels, out_channels, bandwidth=bandwidth, dropout=dropout, seed=seed)
-        self._degrees: Remembered[Tensor] = Remembered()
-
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:
         """Return ``[N, bandwidth]``."""
-
-        def count(edge_index: Tensor) -> Tensor:
-            return torch.bincount(edge_index[1, edge_index[0] != edge_index[1]], minlength=len(table)) + 1
-
-        scale = self._degrees.get(edge_index, count, len(table)).to(h.dtype).rsqrt()
+        scale = _degrees(edge_index, len(table)).to(h.dtype).rsqrt()
         return scale[:, None] * scale[table]
+
+
+@remembered
+def _degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
+    return torch.bincount(edge_index[1, edge_index[0] != edge_index[1]], minlength=num_nodes) + 1
 
 
 class GAT5(SampledClassifier):
@@ -110,10 +110,9 @@ class GAT5(SampledClassifier):
 
     # Paper: "learn to assign weight to neighbors and then mean average (GAT)" says no more; the attention reads the
     # scores that the one layer gives each node, so that there is one layer and no other.
-    def __init__(
-        self, in_channels: int, out_channels: int, *, bandwidth: int = 6, dropout: float = 0.5, seed: int = 0
-    ) -> None:
-        super().__init__(in_channels, out_channels, bandwidth=bandwidth, dropout=dropout, seed=seed)
+    @takes(SampledConfig)
+    def __init__(self, in_channels: int, out_channels: int, *, config: SampledConfig, seed: int = 0) -> None:
+        super().__init__(in_channels, out_channels, config=config, seed=seed)
         self.attention = nn.Parameter(nn.init.xavier_uniform_(torch.empty(out_channels, 2)))
 
     def reset_parameters(self) -> None:
@@ -123,5 +122,5 @@ class GAT5(SampledClassifier):
 
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
         """Return ``[N, bandwidth]``; they sum to 1 in each row."""
-        centre, slot = product(h, self.attention).unbind(1)
+        centre, slot = multiply(h, self.attention).unbind(1)
         return F.leaky_relu(centre[:, None] + slot[table], 0.2).softmax(1)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.bench.step import PlainNFCGCN, pyg_gat, pyg_gcn, step_config
+from nfcgcn.bench.step import plain_nfc_gcn, pyg_gat, pyg_gcn, step_config
 from nfcgcn.config.registry import Config
 from nfcgcn.data import load
 from nfcgcn.errors import NFCError
@@ -22,7 +22,7 @@ from nfcgcn.graph import Graph
 from nfcgcn.kernels import contract
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training import cuda_graph, fit_together
-from nfcgcn.training.side_by_side import Stack
+from nfcgcn.training.side_by_side import SideBySide
 
 WARM_UP = 5
 REPEATS = 21
@@ -57,7 +57,7 @@ def bench_gpu_step(
     dense = graph.x.to(device).to_dense()
     with torch_randomness(0, "weights"):
         others = {
-            "plain": PlainNFCGCN(graph, config),
+            "plain": plain_nfc_gcn(graph, config),
             "pyg_gcn": pyg_gcn(graph, config),
             "pyg_gat": pyg_gat(graph),
         }
@@ -111,8 +111,6 @@ def check_gpu_contract() -> None:
 def _eager(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return a training step with Adam and an evaluation pass, as one writes them in PyTorch."""
     edge_index, y = graph.edge_index.to(x.device), graph.y.to(x.device)[nodes]
-    if isinstance(model, PlainNFCGCN):
-        model.table, model.adjacency = model.table.to(x.device), model.adjacency.to(x.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
     def step() -> None:
@@ -211,7 +209,7 @@ def _least(moved: float, operations: float) -> tuple[float, float]:
 def _work(trainer: cuda_graph.Trainer) -> dict[str, tuple[float, float]]:
     """Return bytes and operations of our main kernels in one training step, dropped nonzeros not counted."""
     net = trainer.net
-    assert isinstance(net, Stack)  # noqa: S101
+    assert isinstance(net, SideBySide)  # noqa: S101
     tables = net.tables
     of = dict(zip(net.names, net.stacked, strict=True))
     weight, matrix = of["nfc.weight"], of["hidden.0.weight"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.config.registry import SYSTEMS, Config, make_config, preset_tables
+from nfcgcn.config.registry import MODELS, Config, make_config, preset_tables
 from nfcgcn.data import load
 from nfcgcn.errors import NFCError
 from nfcgcn.evaluation import environment
 from nfcgcn.graph import Graph
 from nfcgcn.kernels import contract
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS
-from nfcgcn.method.layers import GraphConv, normalised_adjacency
-from nfcgcn.method.model import NodeClassifier
-from nfcgcn.method.sampling import sample_neighbours
-from nfcgcn.randomness import generator, torch_randomness
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.model import NFCGCN
+from nfcgcn.randomness import torch_randomness
 
 REPEATS = 9
 WARM_UP = 1
@@ -35,38 +34,12 @@ REST = 0.03
 """Seconds between two systems."""
 
 
-class PlainNFCGCN(nn.Module):
-    """NFC-GCN as one writes it down in PyTorch: gather the dense map, drop out, convolve, flatten, multiply."""
-
-    def __init__(self, graph: Graph, config: Config) -> None:
-        super().__init__()
-        c = config.model
-        self.config = c
-        table = sample_neighbours(graph, bandwidth=c.bandwidth, rng=generator(0, "neighbours"))
-        self.table = torch.from_numpy(table)
-        places = (graph.num_features - c.kernel_size) // c.stride + 1
-        self.conv: nn.Module
-        if c.conv == "1d":
-            self.conv = nn.Conv1d(c.bandwidth, c.filters, c.kernel_size, stride=c.stride, bias=False)
-            channels = c.filters * places
-        else:
-            size, stride = (c.kernel_width, c.kernel_size), (1, c.stride)
-            self.conv = nn.Conv2d(1, c.filters, size, stride=stride, bias=False)
-            channels = c.filters * places * (c.bandwidth - c.kernel_width + 1)
-        self.first = GraphConv(channels, c.hidden_channels)
-        self.last = GraphConv(c.hidden_channels, graph.num_classes)
-        self.adjacency = normalised_adjacency(graph.edge_index, graph.num_nodes).matrix
-
-    def forward(self, x: Tensor, _: Tensor) -> Tensor:
-        """Return class scores."""
-        maps = F.dropout(x[self.table], self.config.map_dropout, self.training)
-        if self.config.conv == "2d":
-            maps = maps.unsqueeze(1)
-        h = ACTIVATIONS[self.config.activation](self.conv(maps)).flatten(1)
-        h = F.relu(torch.sparse.mm(self.adjacency, h @ self.first.weight))
-        h = F.dropout(h, self.config.dropout, self.training)
-        scores: Tensor = torch.sparse.mm(self.adjacency, h @ self.last.weight)
-        return scores
+def plain_nfc_gcn(graph: Graph, config: Config) -> NFCGCN:
+    """Return NFC-GCN by the method's own formulas: gather the dense map, drop out, convolve, flatten, multiply."""
+    plain = replace(config, model=replace(config.model, backend="reference"))
+    model = plain.build(graph, 0)
+    assert isinstance(model, NFCGCN)  # noqa: S101
+    return model
 
 
 def pyg_gcn(graph: Graph, config: Config) -> nn.Module:
@@ -102,11 +75,11 @@ def step_config(dataset: str, activation: str, conv: str) -> Config:
 
     A graph that the paper does not know gets those of CiteSeer, its widest.
     """
-    system = "nfc-gcn" if conv == "1d" else "nfc-gcn-2d"
+    model = "nfc-gcn" if conv == "1d" else "nfc-gcn-2d"
     settings = {"activation": activation, "num_layers": 2}
-    if dataset in preset_tables("paper", system):
-        return make_config(system, dataset=dataset, preset="paper", settings=settings)
-    return make_config(system, settings=settings | {"kernel_size": 64, "stride": 32, "learning_rate": 0.002})
+    if dataset in preset_tables("paper", model):
+        return make_config(model, dataset=dataset, preset="paper", settings=settings)
+    return make_config(model, settings=settings | {"kernel_size": 64, "stride": 32, "learning_rate": 0.002})
 
 
 def bench_step(
@@ -130,7 +103,7 @@ def bench_step(
     x, nodes = graph.x.to_dense(), torch.from_numpy(config.split.make(graph, 0).train)
     with torch_randomness(0, "weights"):
         models = {
-            "plain": (PlainNFCGCN(graph, config), x),
+            "plain": (plain_nfc_gcn(graph, config), x),
             "ours": (config.build(graph, 0), graph.x),
             "pyg_gcn": (pyg_gcn(graph, config), x),
             "pyg_gat": (pyg_gat(graph), x),
@@ -165,7 +138,7 @@ def bench_models(
     drops nothing from its input.
     """
     graph = load(dataset, data_dir=data_dir)
-    configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in SYSTEMS}
+    configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in MODELS}
     torch.set_num_threads(threads)
     nodes = torch.from_numpy(configs["gcn"].split.make(graph, 0).train)
     jobs = {
@@ -262,11 +235,11 @@ def peak_memory(
     config = step_config(dataset, activation, conv)
     graph = load(dataset, data_dir=data_dir)
     x = graph.x.to_dense() if which == "plain" else graph.x
-    model = PlainNFCGCN(graph, config) if which == "plain" else config.build(graph, 0)
+    model = plain_nfc_gcn(graph, config) if which == "plain" else config.build(graph, 0)
     nodes = torch.from_numpy(config.split.make(graph, 0).train)
     if which == "ours":  # compile or load the kernels, which is no part of a step
         small = load("citations", nodes=300, features=100, words=5)
-        warm = make_config(config.system, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
+        warm = make_config(config.name, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
         _train_step(warm, small.x, small, torch.arange(10))()
     before = reset_peak()
     step = _train_step(model, x, graph, nodes)

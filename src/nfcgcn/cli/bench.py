@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, choose_device, err, make_table, out
-from nfcgcn.config.registry import SYSTEMS
+from nfcgcn.config.registry import MODELS
 
 bench = typer.Typer(help="Time the kernels and the models.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -82,7 +82,7 @@ def bench_all_models(
     if json_file:
         files.write_text(json_file, files.to_json(result))
     steps = result["step_ms"]
-    fastest = min(ms for name, ms in steps.items() if name not in SYSTEMS)
+    fastest = min(ms for name, ms in steps.items() if name not in MODELS)
     table = make_table(f"{dataset}, a training step", ">ms", ">of gcn", ">of PyG's GCN")
     for name, ms in steps.items():
         table.add_row(name, f"{ms:.2f}", f"{ms / steps['gcn']:.2f}", f"{ms / fastest:.2f}")

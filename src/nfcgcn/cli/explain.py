@@ -49,11 +49,11 @@ def explain_run(
     if node is None:
         with err.status("explaining every class"):
             classes = explain_classes(saved.model, graph)
-        reasons = class_reasons(classes, graph, model=saved.system, class_name=saved.class_name, top=top)
+        reasons = class_reasons(classes, graph, model=saved.model_name, class_name=saved.class_name, top=top)
     else:
         target = None if class_name is None else _class_number(saved, class_name)
         explanation = explain(saved.model, graph, find_node(graph, node), target=target)
-        reasons = node_reasons(explanation, graph, model=saved.system, class_name=saved.class_name, top=top)
+        reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
     out.print(Text(write(reasons.title), style="bold"), soft_wrap=True)

@@ -24,7 +24,7 @@ def export_run(
         raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
     files.check_writable(out_file)
     saved = checkpoint.load_run(run)
-    notes = {"model": saved.system, "classes": saved.class_names, "features": saved.feature_names}
+    notes = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
     programme = export(saved.model, out_file, notes=notes)
     taken = ", ".join(programme.graph_signature.user_inputs)
     out.print(f"written: {out_file}, which takes {taken}", highlight=False, markup=False, soft_wrap=True)

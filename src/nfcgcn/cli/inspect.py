@@ -38,7 +38,7 @@ def inspect(
         raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
     if json_file:
         files.check_writable(json_file)
-    found = inspection.inspect(source.load(options), system=model)
+    found = inspection.inspect(source.load(options), model=model)
     if json_file:
         files.write_text(json_file, files.to_json(found))
     for name, value in _lines(found):

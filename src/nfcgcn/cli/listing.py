@@ -9,7 +9,7 @@ import typer
 
 from nfcgcn import data as datasets
 from nfcgcn.cli.console import app, make_table, out
-from nfcgcn.config.registry import PRESETS, SYSTEMS, SplitConfig, preset_tables
+from nfcgcn.config.registry import MODELS, PRESETS, SplitConfig, preset_tables
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
@@ -33,12 +33,12 @@ def list_datasets(
 @app.command("models")
 def list_models() -> None:
     """List the models: what each is, where it was published, its parameters with defaults, and its presets."""
-    for name, system in SYSTEMS.items():
-        parameters = {key: s.default for key, s in settings_of(system.config).items()} | dict(system.fixed)
+    for name, entry in MODELS.items():
+        parameters = {key: s.default for key, s in settings_of(entry.config).items()} | dict(entry.fixed)
         presets = [f"{p} ({', '.join(known)})" for p in PRESETS if (known := preset_tables(p, name))]
-        out.print(f"[bold]{name}[/bold]  {system.summary}", highlight=False, soft_wrap=True)
+        out.print(f"[bold]{name}[/bold]  {entry.summary}", highlight=False, soft_wrap=True)
         for line in (
-            system.paper,
+            entry.paper,
             " ".join(f"{key}={value}" for key, value in parameters.items()),
             f"presets {', '.join(presets)}",
         ):
@@ -50,12 +50,12 @@ def list_settings(
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
 ) -> None:
     """List what `nfcgcn train --set KEY=VALUE` takes for a model, with defaults."""
-    if model not in SYSTEMS:
-        raise ConfigError(unknown("model", model, SYSTEMS))
+    if model not in MODELS:
+        raise ConfigError(unknown("model", model, MODELS))
     table = make_table("setting", "meaning", "takes", "default")
     table.columns[0].no_wrap = True  # names are there to be copied
-    for config_class in (SYSTEMS[model].config, TrainingConfig, SplitConfig):
+    for config_class in (MODELS[model].config, TrainingConfig, SplitConfig):
         for s in settings_of(config_class).values():
-            default = SYSTEMS[model].fixed.get(s.name, s.default)
+            default = MODELS[model].fixed.get(s.name, s.default)
             table.add_row(s.name, s.meaning, s.type_name, "none" if default is None else f"{default}")
     out.print(table)

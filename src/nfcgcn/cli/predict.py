@@ -55,13 +55,13 @@ def predict(
     saved = checkpoint.load_run(run)
     files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
-    found = inference.predict_proba(saved.model, graph, draws=draws, seed=saved.seed, device=chosen)
+    found = inference.predict_proba(saved.model, graph, draws=draws, device=chosen)
     rows = list(_rows(saved, graph, found, uncertain=draws > 1))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     files.write_text(out_file, text.getvalue())
     if found.draws < draws:
-        err.print(f"{saved.system} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
+        err.print(f"{saved.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
     _warn_of_formulas(rows)
     for line in _summary(saved, graph, found):
         out.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, out, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.config.registry import PRESETS, SUGGESTED, SYSTEMS, make_config, suggest
+from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, make_config, suggest
 from nfcgcn.evaluation import Repeat, class_scores, confusion, describe, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
@@ -67,7 +67,7 @@ def train(
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
     err.print(
-        f"{graph}, {SYSTEMS[model].summary}, preset {config.preset}, split {config.split.split}",
+        f"{graph}, {MODELS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,
         markup=False,
     )

@@ -13,12 +13,12 @@ from nfcgcn.config.registry import suggest
 from nfcgcn.graph import Graph, Split
 
 
-def inspect(graph: Graph, *, system: str = "nfc-gcn") -> dict[str, Any]:
-    """Describe a graph in plain values, ready for JSON, with the settings that suit it in `system`.
+def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
+    """Describe a graph in plain values, ready for JSON, with the settings that suit it in `model`.
 
     Cost: linear in nodes, edges and nonzero features.
     """
-    suggestions = suggest(graph, system)
+    suggestions = suggest(graph, model)
     bandwidth = suggestions["bandwidth"].value if "bandwidth" in suggestions else None
     return {
         "name": graph.name,
@@ -31,7 +31,7 @@ def inspect(graph: Graph, *, system: str = "nfc-gcn") -> dict[str, Any]:
         "labels": _labels(graph),
         "features": _features(graph),
         "given_split": None if graph.given is None else _sizes(graph.given),
-        "model": system,
+        "model": model,
         "suggestions": {name: asdict(suggestion) for name, suggestion in suggestions.items()},
     }
 

@@ -17,7 +17,7 @@ from nfcgcn.config.registry import make_config
 from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.files import to_json, write_bytes, write_text
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Run
 
 FORMAT = 2
@@ -56,7 +56,7 @@ class SavedRun:
 
     folder: Path
     model: NodeClassifier
-    system: str
+    model_name: str
     settings: dict[str, Any]
     seed: int
     num_features: int
@@ -128,7 +128,7 @@ def load_run(folder: Path | str) -> SavedRun:
         return SavedRun(
             folder=folder,
             model=model.eval(),
-            system=config["model"],
+            model_name=config["model"],
             settings=dict(config["settings"]),
             seed=int(config["seed"]),
             num_features=int(config["num_features"]),

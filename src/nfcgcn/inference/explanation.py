@@ -11,11 +11,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.inference.feature_path import Doubles, MapRay, Point, Ray, make_ray
+from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, make_path
+from nfcgcn.method.classifier import NodeClassifier
 
 Method = Literal["exact", "integrated gradients"]
 
@@ -51,7 +52,8 @@ class Explanation:
     .. math:: z(X) - z(0) = \sum_{j, d} \phi_{jd}, \qquad
         \phi_{jd} = x_{jd} \int_0^1 \frac{\partial z}{\partial x_{jd}}(\alpha X) \, d\alpha
 
-    where :math:`z` is the score before the softmax and :math:`X = 0` a graph without a feature (integrated gradients:
+    where :math:`z` is the score before the softmax, :math:`X` are the features as the model reads them, after scaling,
+    and :math:`X = 0` is a graph without a feature (integrated gradients:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017). A feature that is 0 adds nothing.
     """
 
@@ -61,7 +63,7 @@ class Explanation:
     predicted: int
     """The class with the highest score."""
     score: float
-    """Of the class `target`, before the softmax."""
+    """Of the class `target`, before the softmax: the model's own."""
     baseline: float
     """The score were all features 0: the bias of the last layer, or 0 where there is none."""
     contributions: sp.csr_array
@@ -76,7 +78,7 @@ class Explanation:
     """"exact" where the gradient is the same all along the way from 0 to X, so that its product with X is the
     integral; true without an activation, and with ReLU as long as only the last layer has a bias."""
     error: float
-    """What the contributions miss of ``score - baseline``."""
+    """What the contributions miss of ``score - baseline``, the model's own rounding included."""
     features: sp.csr_array
     """``[N, D]``: the values of the features."""
 
@@ -111,79 +113,85 @@ class ClassExplanation:
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
-def explain(model: nn.Module, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
+def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
     """Say which features of which neighbour decided the score of class `target`, by default the predicted one.
 
-    The neighbours are those that prediction draws. Cost: the node's surroundings, not the graph.
+    The neighbours are those that prediction draws. A model that scales features is explained by the scaled ones, whose
+    contributions are told of the features they come from. Cost: the node's surroundings, and one pass of the model.
     """
     if not 0 <= node < graph.num_nodes:
         raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
-    ray = make_ray(model, graph, np.array([node]))
-    scores = ray.scores(ray.at(1.0)[0]).detach()[0]
+    scores = _model_scores(model, graph, np.array([node]))[0]
     predicted = int(scores.argmax())
     target = predicted if target is None else target
     if not 0 <= target < len(scores):
         raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
-    integral = _integrate(ray, lambda scores: scores[0, target])
-    slots, own_map = ray.own_map(node, integral.points) if isinstance(ray, MapRay) else (None, None)
-    contributions = ray.contributions(integral.points)
-    change = integral.score - integral.baseline
+    path = make_path(model, graph, np.array([node]))
+    integral = _integrate(path, lambda scores: scores[0, target])
+    slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
+    contributions = path.contributions(integral.points)
+    score = float(scores[target])
     return Explanation(
         node=node,
         target=target,
         predicted=predicted,
-        score=integral.score,
+        score=score,
         baseline=integral.baseline,
         contributions=contributions,
         slots=slots,
         own_map=own_map,
-        hops=ray.hops,
+        hops=path.hops,
         method=integral.method,
-        error=change - float(contributions.sum()),
+        error=score - integral.baseline - float(contributions.sum()),
         features=sp.csr_array(graph.features),
     )
 
 
-def explain_classes(model: nn.Module, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
+def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
     """Say which features matter for each class: their mean contribution over those of `nodes` predicted as the class.
 
     Without `nodes` all are looked at.
     """
     nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)
-    ray = make_ray(model, graph, nodes)
-    predictions = ray.scores(ray.at(1.0)[0]).detach()
+    path = make_path(model, graph, nodes)
+    scores = _model_scores(model, graph, nodes)
     classes = []
-    for target in range(predictions.shape[1]):
-        chosen = (predictions.argmax(1) == target).nonzero().squeeze(1)
+    for target in range(scores.shape[1]):
+        chosen = (scores.argmax(1) == target).nonzero().squeeze(1)
         if not len(chosen):
             classes.append(ClassExplanation(target, 0, 0.0, 0.0, np.zeros(graph.num_features), "exact", 0.0))
             continue
-        integral = _integrate(ray, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
-        contributions = np.asarray(ray.contributions(integral.points).sum(axis=0)).ravel()
-        change = integral.score - integral.baseline
+        integral = _integrate(path, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
+        contributions = np.asarray(path.contributions(integral.points).sum(axis=0)).ravel()
+        score = float(scores[chosen, target].mean())
+        error = score - integral.baseline - float(contributions.sum())
         classes.append(
-            ClassExplanation(
-                target,
-                len(chosen),
-                integral.score,
-                integral.baseline,
-                contributions,
-                integral.method,
-                change - float(contributions.sum()),
-            )
+            ClassExplanation(target, len(chosen), score, integral.baseline, contributions, integral.method, error)
         )
     return classes
 
 
+@torch.no_grad()
+def _model_scores(model: NodeClassifier, graph: Graph, nodes: Ints) -> Tensor:
+    """Return what the model itself says of `nodes`, ``[nodes, C]``: the truth that an explanation is held to."""
+    was_training, device = model.training, next(model.parameters()).device
+    try:
+        scores = model.eval().score_nodes(
+            graph.x.to(device), graph.edge_index.to(device), torch.from_numpy(nodes).to(device)
+        )
+    finally:
+        model.train(was_training)
+    return scores.double().cpu()
+
+
 class _Integral(NamedTuple):
     points: list[Point]
-    score: float
     baseline: float
     method: Method
 
 
 class _Piece(NamedTuple):
-    """A part of the ray; the worst one comes first in a heap."""
+    """A part of the path; the worst one comes first in a heap."""
 
     rank: float
     start: float
@@ -198,25 +206,25 @@ class _Piece(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """What there is at one point of the ray."""
+    """What there is at one point of the path."""
 
     score: float
     parts: Tensor
-    """Of the score's slope along the ray."""
+    """Of the score's slope along the path."""
     gradient: Tensor
 
 
-def _integrate(ray: Ray, choose: Callable[[Tensor], Tensor]) -> _Integral:
+def _integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
     """Find points and weights such that the gradients there add up to the change in the score.
 
-    The true change is known over any part of the ray, and so is what the points of a part miss of it; how sure the
+    The true change is known over any part of the path, and so is what the points of a part miss of it; how sure the
     single contributions are is told by a coarser rule. The worst part is halved until both are small.
     """
 
     def look(alpha: float) -> _Sight:
-        p, direction = ray.at(alpha)
+        p, direction = path.at(alpha)
         p = p.detach().requires_grad_()
-        score = choose(ray.scores(p))
+        score = choose(path.scores(p))
         (gradient,) = torch.autograd.grad(score, p)
         return _Sight(score.item(), gradient * direction, gradient)
 
@@ -224,7 +232,7 @@ def _integrate(ray: Ray, choose: Callable[[Tensor], Tensor]) -> _Integral:
     change, size = end.score - start.score, end.parts.abs().sum().item()
     rounding = ROUNDING * (abs(change) + size)
     if all(abs(sight.parts.sum().item() - change) <= rounding for sight in (middle, end)):
-        return _Integral([Point(1.0, 1.0, end.gradient)], end.score, start.score, "exact")
+        return _Integral([Point(1.0, 1.0, end.gradient)], start.score, "exact")
     limits = TOLERANCE * abs(change) + rounding, SPREAD * size + rounding
     pieces = [_measure(look, (0.0, 1.0), (start.score, end.score), limits)]
     while (
@@ -244,7 +252,7 @@ def _integrate(ray: Ray, choose: Callable[[Tensor], Tensor]) -> _Integral:
             stacklevel=3,
         )
     points = [point for piece in sorted(pieces, key=lambda p: p.start) for point in piece.points]
-    return _Integral(points, end.score, start.score, "integrated gradients")
+    return _Integral(points, start.score, "integrated gradients")
 
 
 def _measure(

@@ -1,8 +1,9 @@
-"""Scores along the ray from no features to all of them, and the way back from scores to features.
+"""The path from no features to all of them: scores along it, and the way back from scores to features.
 
 What integrated gradients asks of a model: an inner value ``p`` at ``alpha X`` with its derivative in ``alpha``, the
-scores as a function of ``p``, and gradients with respect to ``p`` carried back to the features. All in float64, and
-only for the part of the graph that the scores in question depend on.
+scores as a function of ``p``, and gradients with respect to ``p`` carried back to the features. ``X`` are the features
+as the model reads them, after scaling: along a path of unscaled ones, a division by their norm would cancel ``alpha``.
+All in float64, and only for the part of the graph that the scores in question depend on.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, csr_tensor
-from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, compose, convolve, feature_map
+from nfcgcn.kernels.node_feature_conv.reference import compose
 from nfcgcn.kernels.product.reference import Sparse
-from nfcgcn.method.layers import GraphConv, Linear
-from nfcgcn.method.model import NFCGCN, NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.features import scale_features
+from nfcgcn.method.model import NFCGCN
+from nfcgcn.method.node_feature_conv import ACTIVATIONS, convolve, feature_map
 
 Doubles = npt.NDArray[np.float64]
 M = TypeVar("M", bound=nn.Module)
@@ -34,15 +37,15 @@ M = TypeVar("M", bound=nn.Module)
 CHUNK = 2**22
 """Numbers laid out at a time: 32 MiB."""
 MOST_KEPT = 2**26
-"""Numbers of the maps' convolution that are kept from one point of the ray to the next: 512 MiB."""
+"""Numbers of the maps' convolution that are kept from one point of the path to the next: 512 MiB."""
 MOST_SEEN = 24
-"""Points of the ray whose ``p`` is kept, for the next class to be asked about."""
+"""Points of the path whose ``p`` is kept, for the next class to be asked about."""
 MOST_DENSE = 2**28
 """Numbers in the dense features of a neighbourhood, at most: 2 GiB."""
 
 
 class Point(NamedTuple):
-    """A point of the ray that an integral takes into account."""
+    """A point of the path that an integral takes into account."""
 
     alpha: float
     weight: float
@@ -50,7 +53,7 @@ class Point(NamedTuple):
     """Of the score in question with respect to ``p``."""
 
 
-class Ray(ABC):
+class FeaturePath(ABC):
     """The scores of some nodes, as all features grow from 0 to what they are."""
 
     hops: Ints
@@ -69,39 +72,36 @@ class Ray(ABC):
         """Return what each feature of each node added, ``[N, D]``."""
 
 
-class MapRay(Ray):
+class MapPath(FeaturePath):
     """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps.
 
-    Without an activation, convolution and ``W`` are one linear map a slot, and no map is laid out.
+    Without an activation, convolution and ``W`` are one linear map per slot, and no map is laid out.
     """
 
     def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
         if model.nfc.in_channels != graph.num_features:
             raise GraphError(
-                f"the model was made for {model.nfc.in_channels} features a node, the graph has {graph.num_features}; "
+                f"the model was made for {model.nfc.in_channels} features per node, the graph has {graph.num_features}; "
                 "explain it on a graph like the one it learned from"
             )
-        everywhere = model.nfc.table(graph.x, graph.edge_index).numpy()
-        model = _double(model)
-        self.nfc = model.nfc
-        layers: list[Any] = [*model.hidden, model.output]
-        self.first, *self.further = layers
-        self.classifier = model.classifier
-        self.weight = self.nfc.weight.detach()
-        self.matrix = (self.first.weight.mT if isinstance(self.first, Linear) else self.first.weight).detach()
-        depth = sum(isinstance(layer, GraphConv) for layer in (self.first, *self.further))
-        self.hops = count_hops(graph, nodes, depth + 1)
-        self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= depth))  # whose maps count
+        # The one that prediction draws, whatever device the model is on.
+        everywhere = copy.deepcopy(model).cpu().nfc.table(model.scale(graph.x), graph.edge_index).numpy()
+        self.model = _double(model)
+        self.config = model.config
+        self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
+        self.size = self.model.nfc.out_channels
+        self.hops = count_hops(graph, nodes, self.config.num_layers + 1)
+        self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= self.config.num_layers))  # whose maps count
         self.sources = np.unique(everywhere[self.rows])  # who stands in them
         self.hops[np.setdiff1d(np.arange(graph.num_nodes), self.sources)] = -1
         self.table = torch.from_numpy(np.searchsorted(self.sources, everywhere[self.rows]))
         self.local = torch.from_numpy(np.searchsorted(self.rows, nodes))
         self.adjacency = _normalised(graph, self.rows)
-        self.features = sp.csr_array(graph.features[self.sources], dtype=np.float64)
+        self.features = _scaled(model, graph, self.sources)
         self.x = _csr(self.features)
         self.shape = graph.features.shape
-        sizes = {"bandwidth": self.nfc.bandwidth, "num_features": self.nfc.in_channels, "stride": self.nfc.stride}
-        self.composed = compose(self.weight, self.matrix, **sizes) if self.nfc.activation == "none" else None
+        sizes = {"bandwidth": self.config.bandwidth, "num_features": graph.num_features, "stride": self.config.stride}
+        self.composed = compose(self.weight, self.matrix, **sizes) if self.config.activation == "none" else None
         self._whole: Tensor | None = None
         self._seen: dict[float, tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}
@@ -128,13 +128,7 @@ class MapRay(Ray):
         return torch.cat(values), torch.cat(slopes)
 
     def scores(self, p: Tensor) -> Tensor:
-        if isinstance(self.first, Linear):
-            return (p + self.first.bias).index_select(0, self.local)
-        h = self.first.propagate(p, self.adjacency)
-        for layer in self.further:
-            h = layer(F.relu(h), self.adjacency)
-        scores: Tensor = h.index_select(0, self.local)
-        return scores if self.classifier is None else self.classifier(F.relu(scores))
+        return self.model.finish(p, self.adjacency).index_select(0, self.local)
 
     def contributions(self, points: Sequence[Point]) -> sp.csr_array:
         if self.composed is not None:
@@ -174,7 +168,7 @@ class MapRay(Ray):
     def _cells(self, rows: slice, points: Sequence[Point]) -> Doubles:
         """Return what each cell of these rows' maps added, ``[rows, n, D]``."""
         maps = feature_map(self.x, self.table[rows]).requires_grad_()
-        z = convolve(maps, self.weight, stride=self.nfc.stride).flatten(1)
+        z = convolve(maps, self.weight, stride=self.config.stride).flatten(1)
         gradient = torch.zeros_like(z)
         for alpha, weight, arriving in points:
             slope = self._activate(alpha * z.detach())[1]
@@ -184,38 +178,34 @@ class MapRay(Ray):
         return cells
 
     def _chunks(self) -> list[slice]:
-        step = max(1, CHUNK // max(self.nfc.bandwidth * self.nfc.in_channels, self.nfc.out_channels))
+        step = max(1, CHUNK // max(self.config.bandwidth * self.shape[1], self.size))
         return [slice(start, start + step) for start in range(0, len(self.rows), step)]
 
     def _convolved(self, rows: slice) -> Tensor:
         """Return the maps' convolution before the activation, ``[rows, out_channels]``."""
         z = self._kept.get(rows.start)
         if z is None:
-            z = convolve(feature_map(self.x, self.table[rows]), self.weight, stride=self.nfc.stride).flatten(1)
-            if len(self.rows) * self.nfc.out_channels <= MOST_KEPT:
+            z = convolve(feature_map(self.x, self.table[rows]), self.weight, stride=self.config.stride).flatten(1)
+            if len(self.rows) * self.size <= MOST_KEPT:
                 self._kept[rows.start] = z
         return z
 
     def _activate(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        h = ACTIVATIONS[self.nfc.activation](z.requires_grad_())
+        h = ACTIVATIONS[self.config.activation](z.requires_grad_())
         (slope,) = torch.autograd.grad(h.sum(), z)
         return h.detach(), slope
 
 
-class FeatureRay(Ray):
-    """Any other model: ``p`` lists the nonzero features themselves, of the nodes that count.
+class PlainPath(FeaturePath):
+    """Any other model: ``p`` lists the nonzero scaled features themselves, of the nodes that count."""
 
-    A model that divides the features of a node by their sum is asked about the divided ones: along the ray they would
-    not change otherwise.
-    """
-
-    def __init__(self, model: nn.Module, graph: Graph, nodes: Ints) -> None:
-        reach = _reach(model)
-        self.hops = count_hops(graph, nodes, graph.num_nodes if reach is None else reach)
-        if reach is None:
+    def __init__(self, model: NodeClassifier, graph: Graph, nodes: Ints) -> None:
+        most = reach(model)
+        self.hops = count_hops(graph, nodes, graph.num_nodes if most is None else most)
+        if most is None:
             self.hops[self.hops < 0] = graph.num_nodes  # no path, and yet they may count
         # One more ring of nodes gives those that count their true degrees.
-        around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (reach or 0) + 1) >= 0))
+        around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (most or 0) + 1) >= 0))
         self.size = (len(around), graph.num_features)
         if self.size[0] * self.size[1] > MOST_DENSE:
             raise GraphError(
@@ -232,11 +222,8 @@ class FeatureRay(Ray):
             table = torch.from_numpy(np.searchsorted(around, np.where(inside, everywhere, around[:, None])))
             self.model.table = lambda *_: table  # type: ignore[method-assign]
         counted = np.flatnonzero(self.hops >= 0)
-        rows = sp.csr_array(graph.features[counted], dtype=np.float64)
-        if isinstance(self.model, NodeClassifier) and self.model.feature_scale == "row-sum":
-            sums = rows.sum(axis=1)
-            rows = sp.csr_array(sp.diags_array(1 / np.where(sums == 0, 1, sums)) @ rows)
-            self.model.feature_scale = "given"
+        rows = _scaled(model, graph, counted)
+        self.model.config = replace(self.model.config, feature_scale="given")
         self.node = np.repeat(counted, np.diff(rows.indptr))
         self.feature = rows.indices.astype(np.int64)
         self.place = torch.from_numpy(np.searchsorted(around, self.node)), torch.from_numpy(self.feature)
@@ -256,9 +243,9 @@ class FeatureRay(Ray):
         return sp.csr_array(sp.coo_array((values, (self.node, self.feature)), shape=self.shape))
 
 
-def make_ray(model: nn.Module, graph: Graph, nodes: Ints) -> Ray:
-    """Return the ray of a model; the model itself is left as it is."""
-    return MapRay(model, graph, nodes) if isinstance(model, NFCGCN) else FeatureRay(model, graph, nodes)
+def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
+    """Return the path of a model; the model itself is left as it is."""
+    return MapPath(model, graph, nodes) if isinstance(model, NFCGCN) else PlainPath(model, graph, nodes)
 
 
 def weighted(points: Sequence[Point]) -> Tensor:
@@ -280,18 +267,27 @@ def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
     return hops
 
 
-def _reach(model: nn.Module) -> int | None:
+def reach(model: NodeClassifier) -> int | None:
     """Return how many edges away features still count, or None where all may."""
     if isinstance(model, MLP):
         return 0
     if isinstance(model, SampledClassifier):
         return 1
+    if isinstance(model, NFCGCN):
+        return len(model.layers) + 1
     return len(model.layers) if isinstance(model, GCN | GAT | SAGE | JKNet) else None
 
 
 def _double(model: M) -> M:
     model = copy.deepcopy(model).cpu().double().eval()
     return model.requires_grad_(False)
+
+
+def _scaled(model: NodeClassifier, graph: Graph, nodes: Ints) -> sp.csr_array:
+    """Return the features of `nodes` as the model reads them, in float64."""
+    x = scale_features(_csr(sp.csr_array(graph.features[nodes], dtype=np.float64)), model.config.feature_scale)
+    parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+    return sp.csr_array(parts, shape=tuple(x.shape))
 
 
 def _normalised(graph: Graph, rows: Ints) -> Sparse:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from nfcgcn.baselines.sampled import SampledClassifier
-from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Floats, Graph, Ints
-from nfcgcn.method.layers import NodeFeatureConv, at_least_one, one_of
-from nfcgcn.method.model import NFCGCN, NodeClassifier
-from nfcgcn.randomness import generator
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.model import NFCGCN
+from nfcgcn.method.node_feature_conv import NodeFeatureConv
 
 Layer = Literal["last", "first", "scores"]
 LAYERS: tuple[str, ...] = get_args(Layer)
@@ -58,30 +58,31 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
 
 @torch.no_grad()
 def predict_proba(
-    model: NodeClassifier, graph: Graph, *, draws: int = 1, seed: int = 0, device: torch.device | str = "cpu"
+    model: NodeClassifier, graph: Graph, *, draws: int = 1, device: torch.device | str = "cpu"
 ) -> Prediction:
     """Return the class probabilities of every node, averaged over `draws` draws of neighbours.
 
-    The first draw is the model's own, by which :func:`predict` goes; the others follow `seed`, and more of them begin
-    with the same. A model that reads all neighbours gives the same probabilities at every draw and is asked once.
+    The first draw is the one by which :func:`predict` goes; the others are the next ones of the model's seed. A model
+    that reads all neighbours gives the same probabilities at every draw and is asked once.
 
-    Cost: a pass over the graph a draw.
+    Cost: one pass over the graph per draw.
     """
-    at_least_one(draws=draws)
+    if draws < 1:
+        raise ConfigError(f"`draws` must be at least 1, got {draws}")
     model.to(device).eval()
     x, edge_index = graph.x.to(device), graph.edge_index.to(device)
     samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
-    seeds = generator(seed, "draws").integers(2**62, size=draws - 1).tolist() if samplers else []
+    num_draws = draws if samplers else 1
     mean = _probabilities(model, x, edge_index)
     squares = np.zeros_like(mean)
     # Welford's recurrence: probabilities that never change have a deviation of exactly 0.
-    for count, drawn in enumerate(seeds, start=2):
-        with _drawn_by(samplers, drawn):
-            found = _probabilities(model, x, edge_index)
-        change = found - mean
-        mean += change / count
-        squares += change * (found - mean)
-    return Prediction(mean, np.sqrt(squares / max(len(seeds), 1)), 1 + len(seeds))
+    for draw in range(1, num_draws):
+        with _drawn(samplers, draw):
+            probabilities = _probabilities(model, x, edge_index)
+        change = probabilities - mean
+        mean += change / (draw + 1)
+        squares += change * (probabilities - mean)
+    return Prediction(mean, np.sqrt(squares / max(num_draws - 1, 1)), num_draws)
 
 
 @torch.no_grad()
@@ -92,7 +93,8 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
     the node-feature convolution, which only NFC-GCN has and which can be large. "scores" is :math:`H^{(K)}`, the class
     scores before the softmax.
     """
-    one_of(layer=(layer, Layer))
+    if layer not in LAYERS:
+        raise ConfigError(unknown("layer", layer, LAYERS))
     model.to(device).eval()
     x, edge_index = graph.x.to(device), graph.edge_index.to(device)
     if layer == "first":
@@ -101,9 +103,9 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
                 f"a {type(model).__name__} has no node-feature convolution, hence no layer 'first'; choose 'last'"
             )
         check_size(graph.num_nodes, model.nfc.out_channels)
-        h = model.convolve(x, edge_index)
+        h = model.nfc(model.scale(x), edge_index)
     elif layer == "last":
-        if isinstance(model, NFCGCN) and not len(model.hidden) and model.classifier is None:
+        if isinstance(model, NFCGCN) and len(model.layers) <= (model.config.classifier == "none"):
             check_size(graph.num_nodes, model.nfc.out_channels)
         h = model.embed(x, edge_index)
     else:
@@ -125,17 +127,17 @@ def check_size(num_nodes: int, channels: int) -> None:
 
 def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Tensor) -> npt.NDArray[np.float64]:
     scores: Tensor = model(x, edge_index)
-    found: npt.NDArray[np.float64] = scores.double().softmax(1).cpu().numpy()
-    return found
+    probabilities: npt.NDArray[np.float64] = scores.double().softmax(1).cpu().numpy()
+    return probabilities
 
 
 @contextmanager
-def _drawn_by(samplers: list[NodeFeatureConv | SampledClassifier], seed: int) -> Iterator[None]:
-    own = [sampler.seed for sampler in samplers]
+def _drawn(samplers: list[NodeFeatureConv | SampledClassifier], draw: int) -> Iterator[None]:
+    before = [sampler.draw for sampler in samplers]
     try:
-        for sampler in samplers:
-            sampler.seed = seed
+        for sampler, own in zip(samplers, before, strict=True):
+            sampler.draw = own + draw
         yield
     finally:
-        for sampler, before in zip(samplers, own, strict=True):
-            sampler.seed = before
+        for sampler, own in zip(samplers, before, strict=True):
+            sampler.draw = own

@@ -9,88 +9,111 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Floats, Graph, Ints
-from nfcgcn.kernels import Backend, triton_refusal
-from nfcgcn.kernels.neighbour_draw import draw
+from nfcgcn.method.acceleration import accelerated, remembered
+from nfcgcn.randomness import hash_seed, hashed
 
 SlotOrder = Literal["random", "similarity"]
 
 
-def draw_neighbours(
-    starts: Ints, neighbours: Ints, *, bandwidth: int, rng: np.random.Generator, backend: Backend = "auto"
-) -> Ints:
-    """Draw the table ``[N, n]`` for an adjacency in CSR form (``starts [N + 1]``, ``neighbours [E]``).
+def neighbour_table(
+    edge_index: Tensor, num_nodes: int, *, bandwidth: int, seed: int, draw: int = 0, device: torch.device | None = None
+) -> Tensor:
+    r"""Draw :math:`\mathcal{N}'_i` of every node: the table ``[N, n]``.
 
     Slot 0 holds the node itself, the next ones ``n - 1`` distinct neighbours, drawn uniformly and in random order. A
     node with fewer neighbours has all of them, and copies of itself in the slots left over.
 
-    Cost: O(N n^2), whatever the degrees.
+    A row depends on the seed, the node, its own neighbours and the number of the draw, and on nothing else: nodes and
+    edges that come or go elsewhere change no row.
     """
     if bandwidth < 1:
         raise ConfigError(f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself")
-    num_nodes = len(starts) - 1
-    table = np.repeat(np.arange(num_nodes)[:, None], bandwidth, axis=1)
-    most = min(bandwidth - 1, int(np.diff(starts).max(initial=0)))
-    table[:, : most + 1] = draw(starts, neighbours, rng.random((most, num_nodes)), backend=backend)
+    return _table(edge_index, num_nodes, bandwidth, seed, draw, device or edge_index.device)
+
+
+@remembered
+def _table(
+    edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: int, device: torch.device
+) -> Tensor:
+    starts, neighbours = (part.to(device) for part in adjacency_lists(edge_index, num_nodes))
+    return draw_rows(starts, neighbours, size=bandwidth - 1, seed=hash_seed(seed, "neighbours", draw))
+
+
+@accelerated
+def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+    """Return each node and `size` of its neighbours, ``[N, size + 1]``, of CSR lists ``starts`` and ``neighbours``.
+
+    The first steps of a Fisher-Yates shuffle, on positions alone: step t swaps position t with one drawn from those not
+    yet passed; what stands there by now follows from the earlier draws.
+    """
+    degrees = starts.diff()
+    nodes = torch.arange(len(degrees), device=starts.device)
+    table = nodes[:, None].repeat(1, size + 1)
+    draws: list[Tensor] = []
+    for step in range(min(size, int(degrees.max()) if len(degrees) else 0)):
+        number = hashed(seed, nodes, torch.tensor(step, device=starts.device))
+        drawn = step + (number * (degrees - step) >> 32)
+        position = drawn
+        for earlier in reversed(range(step)):
+            position = torch.where(position == draws[earlier], earlier, position)
+        draws.append(drawn)
+        left = degrees > step
+        table[left, step + 1] = neighbours[(starts[:-1] + position)[left]]
     return table
 
 
-def draw_table(starts: Tensor, neighbours: Tensor, *, bandwidth: int, rng: np.random.Generator) -> Tensor:
-    """Draw the table of :func:`draw_neighbours` where the adjacency lies; the same one on every device."""
-    if not starts.is_cuda or triton_refusal():
-        lists = (t.cpu().numpy() for t in (starts, neighbours))
-        return torch.from_numpy(draw_neighbours(*lists, bandwidth=bandwidth, rng=rng)).to(starts.device)
-    from nfcgcn.kernels.neighbour_draw import gpu
+@remembered
+def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours`` on the CPU."""
+    check_range(edge_index, num_nodes)
+    source, target = edge_index.cpu().numpy()
+    keep = source != target
+    matrix = sp.csr_array((np.ones(keep.sum(), np.int8), (target[keep], source[keep])), shape=(num_nodes, num_nodes))
+    matrix.sum_duplicates()
+    starts, neighbours = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    return starts, neighbours
 
-    most = min(bandwidth - 1, int(starts.diff().max()) if len(starts) > 1 else 0)
-    uniforms = torch.from_numpy(rng.random((most, len(starts) - 1))).to(starts.device)
-    return gpu.draw(starts, neighbours, uniforms, bandwidth=bandwidth)
 
-
-def draw_lists(
-    starts: Ints, neighbours: Ints, nodes: Ints, *, size: int, rng: np.random.Generator, backend: Backend = "auto"
-) -> tuple[Ints, Ints]:
-    """Draw at most ``size`` distinct neighbours of each of `nodes`, uniformly and in random order.
-
-    Takes an adjacency in CSR form and returns what was drawn in the same form, a row a node of `nodes`.
-    """
-    degrees = starts[nodes + 1] - starts[nodes]
-    local = np.concatenate([[0], degrees.cumsum()])
-    theirs = neighbours[np.arange(local[-1]) + np.repeat(starts[nodes] - local[:-1], degrees)]
-    most = min(size, int(degrees.max(initial=0)))
-    table = draw(local, theirs, rng.random((most, len(nodes))), backend=backend)[:, 1:]
-    counts = np.minimum(degrees, size)
-    return np.concatenate([[0], counts.cumsum()]), table[np.arange(most) < counts[:, None]]
+def check_range(edge_index: Tensor, num_nodes: int) -> None:
+    """Refuse edges that name nodes the features have no row for."""
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise GraphError(f"`edge_index` names a node outside 0 to {num_nodes - 1}; does it belong to these features?")
 
 
 def sample_neighbours(
-    graph: Graph, *, bandwidth: int, rng: np.random.Generator, slot_order: SlotOrder = "random"
+    graph: Graph, *, bandwidth: int, seed: int = 0, draw: int = 0, slot_order: SlotOrder = "random"
 ) -> Ints:
-    """Draw the neighbour table of a graph; see :func:`draw_neighbours`.
+    """Draw the neighbour table ``[N, bandwidth]`` of a graph, as a model with this `seed` does.
 
+    Slot 0 holds the node, the others distinct neighbours or copies of the node; another `draw` draws others.
     ``slot_order="similarity"`` puts the drawn neighbours in order of falling cosine similarity to the node.
     """
-    a = graph.adjacency
-    table = draw_neighbours(a.indptr.astype(np.int64), a.indices.astype(np.int64), bandwidth=bandwidth, rng=rng)
-    return order_by_similarity(table, graph.features) if slot_order == "similarity" else table
+    table = neighbour_table(graph.edge_index, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
+    ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table
+    return ordered.numpy().copy()
 
 
-def order_by_similarity(table: Ints, features: sp.csr_array | Floats) -> Ints:
+@remembered
+def order_by_similarity(x: Tensor, table: Tensor) -> Tensor:
     """Sort each row's drawn neighbours by falling cosine similarity to slot 0; copies of the node stay last."""
-    unit = _normalised(features)
-    similarity = np.full(table.shape, -np.inf)
+    unit, slots = _unit_rows(x.detach().cpu()), table.cpu().numpy()
+    similarity = np.full(slots.shape, -np.inf)
     similarity[:, 0] = np.inf
-    for slot in range(1, table.shape[1]):
-        drawn = np.flatnonzero(table[:, slot] != table[:, 0])
-        product = unit[drawn] * unit[table[drawn, slot]]
+    for slot in range(1, slots.shape[1]):
+        drawn = np.flatnonzero(slots[:, slot] != slots[:, 0])
+        product = unit[drawn] * unit[slots[drawn, slot]]
         similarity[drawn, slot] = product.sum(axis=1)
-    return np.take_along_axis(table, np.argsort(-similarity, axis=1, kind="stable"), axis=1)
+    ordered = np.take_along_axis(slots, np.argsort(-similarity, axis=1, kind="stable"), axis=1)
+    return torch.from_numpy(ordered).to(table.device)
 
 
-def _normalised(features: sp.csr_array | Floats) -> sp.csr_array | Floats:
-    if isinstance(features, np.ndarray):
-        norms = np.linalg.norm(features, axis=1, keepdims=True)
-        return np.asarray(features / np.where(norms > 0, norms, 1), dtype=np.float32)
-    norms = np.sqrt(features.multiply(features).sum(axis=1))
-    return sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ features)
+def _unit_rows(x: Tensor) -> sp.csr_array | Floats:
+    if x.layout != torch.sparse_csr:
+        norms = np.linalg.norm(x.numpy(), axis=1, keepdims=True)
+        return np.asarray(x.numpy() / np.where(norms > 0, norms, 1), dtype=np.float32)
+    parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+    rows = sp.csr_array(parts, shape=tuple(x.shape))
+    norms = np.sqrt(rows.multiply(rows).sum(axis=1))
+    return sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ rows)

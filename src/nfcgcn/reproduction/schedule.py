@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nfcgcn.config.registry import SYSTEMS
+from nfcgcn.config.registry import MODELS
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.reproduction.experiment import EXPERIMENTS, Experiment, Setup, entries, load_experiment
 from nfcgcn.reproduction.ledger import Record, key_of
@@ -38,7 +38,7 @@ def plan(experiments: Iterable[Experiment], seeds: int, device: torch.device) ->
     setups = {entry.setup.id: entry.setup for experiment in experiments for entry in entries(experiment)}
     tasks = []
     for setup in setups.values():
-        together = device.type == "cuda" and setup.kind == "train" and SYSTEMS[setup.model].model is NFCGCN
+        together = device.type == "cuda" and setup.kind == "train" and MODELS[setup.model].model is NFCGCN
         count = seeds if setup.kind == "train" else 1
         for first in range(0, count, count if together else 1):
             tasks.append(Task(setup, tuple(range(first, count if together else first + 1)), setup.id in kept))

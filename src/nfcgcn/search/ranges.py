@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from nfcgcn.config.registry import SYSTEMS, Config
+from nfcgcn.config.registry import MODELS, Config
 from nfcgcn.graph import Graph
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
@@ -31,7 +31,7 @@ def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) ->
     space: dict[str, BaseDistribution] = {}
     for name, s in known.items():
         now = config.values[name]
-        if name in held or name in SYSTEMS[config.system].fixed or name in NOT_SEARCHED:
+        if name in held or name in MODELS[config.name].fixed or name in NOT_SEARCHED:
             continue
         if get_origin(s.type) is Literal:
             space[name] = CategoricalDistribution(get_args(s.type))

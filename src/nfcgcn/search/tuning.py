@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from nfcgcn.config.registry import SYSTEMS, Config
+from nfcgcn.config.registry import MODELS, Config
 from nfcgcn.errors import NFCError
 from nfcgcn.files import write_text
 from nfcgcn.graph import Graph, Split
@@ -99,7 +99,7 @@ def tune(
     config.build(graph, seeds[0])  # settings that do not fit the graph are said before the search
     space = search_space(config, graph, held=held)
     search = Search(
-        model=config.system,
+        model=config.name,
         graph=_fingerprint(graph, split),
         seeds=list(seeds),
         settings=config.values,
@@ -139,9 +139,9 @@ def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
         f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds each.",
         "# Use: nfcgcn train GRAPH --preset THIS_FILE",
     )
-    fixed = {"backend", *SYSTEMS[tuned.config.system].fixed}
+    fixed = {"backend", *MODELS[tuned.config.name].fixed}
     values = {name: value for name, value in tuned.config.values.items() if name not in fixed}
-    write_text(path, "\n".join([*comments, "", write_settings(tuned.config.system, values)]))
+    write_text(path, "\n".join([*comments, "", write_settings(tuned.config.name, values)]))
 
 
 def check_preset_path(path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Split
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import cuda_graph
 from nfcgcn.training.loop import fit_in_steps
 from nfcgcn.training.values import Epoch, Judges, Monitor, Run, Stopping, TrainingConfig, choose_device

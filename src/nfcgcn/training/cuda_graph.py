@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.kernels import triton_refusal
 from nfcgcn.kernels.adam.reference import corrections
-from nfcgcn.method.model import NFCGCN, NodeClassifier
+from nfcgcn.kernels.choice import triton_refusal
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.model import NFCGCN
 from nfcgcn.randomness import torch_randomness
-from nfcgcn.training import side_by_side as stack
+from nfcgcn.training import side_by_side
 from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
 
 LOOK = 25
@@ -58,7 +59,7 @@ class Trainer:
 
     def __init__(
         self,
-        net: stack.Stack | One,
+        net: side_by_side.SideBySide | One,
         graph: Graph,
         parts: Sequence[tuple[Ints, Ints]],
         config: TrainingConfig,
@@ -260,12 +261,12 @@ class Record:
 
 def make_net(
     models: Sequence[NodeClassifier], graph: Graph, config: TrainingConfig, device: torch.device
-) -> stack.Stack | One:
+) -> side_by_side.SideBySide | One:
     """Return the models as one that a trainer calls; they are on the device already."""
     x, edge_index = graph.x.to(device), graph.edge_index.to(device)
-    reason = stack.refusal(models, x)
+    reason = side_by_side.refusal(models, x)
     if reason is None:
-        return stack.Stack(models, x, edge_index, config.precision)  # type: ignore[arg-type]
+        return side_by_side.SideBySide(models, x, edge_index, config.precision)  # type: ignore[arg-type]
     if len(models) > 1:
         raise Refusal(reason)
     model = models[0]

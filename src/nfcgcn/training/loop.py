@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
 

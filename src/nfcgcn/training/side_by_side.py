@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels import Precision
+from nfcgcn.kernels.choice import Precision
 from nfcgcn.kernels.node_feature_conv import refusal as kernel_refusal
-from nfcgcn.method.layers import GraphConv, Linear
+from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.model import NFCGCN
 
 
@@ -21,39 +21,21 @@ def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
         return "only NFC-GCNs are stacked"
     if any(_shape(m) != _shape(first) for m in models):
         return "the models differ in shape"
-    if first.nfc.resample == "epoch":
+    config = first.config
+    if config.resample == "epoch":
         return "neighbours are drawn anew for every step"
-    if first.representation_dropout:
+    if config.representation_dropout:
         return "dropout on the convolution's output needs it laid out"
-    if first.classifier is not None:
+    if config.classifier != "none":
         return "a classifier follows the graph convolutions"
-    if first.nfc.backend not in ("auto", "gpu"):
-        return f"`backend` is {first.nfc.backend}"
-    return kernel_refusal("gpu", x, first.nfc.weight, _matrix(first.hidden[0] if len(first.hidden) else first.output))
+    if config.backend not in ("auto", "gpu"):
+        return f"`backend` is {config.backend}"
+    return kernel_refusal("gpu", x, first.nfc.weight, first.first_matrix)
 
 
 def _shape(model: nn.Module) -> tuple[object, ...]:
     assert isinstance(model, NFCGCN)  # noqa: S101
-    nfc = model.nfc
-    shapes = tuple((name, tuple(p.shape)) for name, p in model.named_parameters())
-    return (
-        shapes,
-        nfc.stride,
-        nfc.conv,
-        nfc.activation,
-        nfc.dropout,
-        nfc.bandwidth,
-        nfc.slot_order,
-        model.representation_dropout,
-        model.dropout,
-        model.feature_scale,
-    )
-
-
-def _matrix(layer: nn.Module) -> Tensor:
-    """Return what a layer multiplies its input by."""
-    assert isinstance(layer, GraphConv | Linear)  # noqa: S101
-    return layer.weight if isinstance(layer, GraphConv) else layer.weight.mT
+    return model.config, *(tuple(p.shape) for p in model.parameters())
 
 
 def _short(matrix: Tensor) -> Tensor:
@@ -61,7 +43,7 @@ def _short(matrix: Tensor) -> Tensor:
     return csr_tensor(matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), matrix.shape)
 
 
-class Stack(nn.Module):
+class SideBySide(nn.Module):
     """The models' parameters, each stacked along a new first dimension, and their forward pass all at once.
 
     What a run comes to does not depend on the runs beside it, to the bit.
@@ -79,21 +61,20 @@ class Stack(nn.Module):
         self.decayed = [
             p for p, name in zip(self.stacked, self.names, strict=True) if first.get_parameter(name) is decayed[0]
         ]
-        nfc = first.nfc
         x = first.scale(x)
         tables = torch.stack([m.nfc.table(x, edge_index) for m in models])
         self.tables = Tables(x, tables)
-        matrix, transpose, _ = first.adjacency(x, edge_index)
+        matrix, transpose, _ = normalised_adjacency(edge_index, x.shape[0], x.dtype)
         self.adjacency = _short(matrix), _short(transpose)
-        self.num_layers = len(first.hidden)
-        self.is_linear = isinstance(first.output, Linear)
-        self.map_dropout, self.dropout, self.precision = nfc.dropout, first.dropout, precision
-        self.options = {rate: Options(nfc.stride, nfc.activation, rate, precision) for rate in {0.0, nfc.dropout}}
+        c = first.config
+        self.num_layers, self.precision = c.num_layers, precision
+        self.map_dropout, self.dropout = c.map_dropout, c.dropout
+        self.options = {rate: Options(c.stride, c.activation, rate, precision) for rate in {0.0, c.map_dropout}}
 
     @property
     def num_draws(self) -> int:
-        """How many seeds of masks a training pass takes a run: as many as the model alone would draw, in its order."""
-        return (self.map_dropout > 0) + self.num_layers * (self.dropout > 0)
+        """How many seeds of masks a training pass takes per run: as many as the model alone would draw, in order."""
+        return (self.map_dropout > 0) + max(self.num_layers - 1, 0) * (self.dropout > 0)
 
     def forward(self, seeds: Tensor) -> Tensor:
         """Return class scores ``[S, N, C]``; in training the masks come from ``seeds [draws, S]``."""
@@ -102,14 +83,13 @@ class Stack(nn.Module):
         from nfcgcn.kernels.product.gpu import product, shifted, sparse_product
 
         of = dict(zip(self.names, self.stacked, strict=True))
-        matrices = [of[f"hidden.{i}.weight"] for i in range(self.num_layers)] + [of["output.weight"]]
+        matrices = [of[f"layers.{i}.weight"] for i in range(self.num_layers)] or [of["classifier.weight"].mT]
         map_dropout, dropout = (self.map_dropout, self.dropout) if self.training else (0.0, 0.0)
         draws = iter(seeds)
-        first = matrices[0].mT if self.is_linear else matrices[0]
-        own = next(draws) if map_dropout else seeds.new_zeros(len(first))
-        h: Tensor = projected_stack(self.tables, of["nfc.weight"], first, own, self.options[map_dropout])
-        if self.is_linear:
-            return shifted(h, of["output.bias"])
+        own = next(draws) if map_dropout else seeds.new_zeros(len(matrices[0]))
+        h: Tensor = projected_stack(self.tables, of["nfc.weight"], matrices[0], own, self.options[map_dropout])
+        if not self.num_layers:
+            return shifted(h, of["classifier.bias"])
         h = sparse_product(*self.adjacency, h)
         for matrix in matrices[1:]:
             h = relu_dropout(h, next(draws) if dropout else seeds, dropout)
@@ -117,7 +97,7 @@ class Stack(nn.Module):
         return h
 
     def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
-        """Take stacked values of the parameters apart again: a state a model, on the CPU."""
+        """Take stacked values of the parameters apart again: one state per model, on the CPU."""
         parts = [v.detach().cpu() for v in values]
         return [
             {name: part[run].clone() for name, part in zip(self.names, parts, strict=True)}

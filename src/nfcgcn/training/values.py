@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nfcgcn.errors import ConfigError, NFCError, unknown
-from nfcgcn.kernels import Precision
-from nfcgcn.settings import setting
+from nfcgcn.kernels.choice import Precision
+from nfcgcn.settings import Settings, setting
 
 Monitor = Literal["accuracy", "loss"]
 Judges = Literal["val", "train"]
@@ -46,30 +46,18 @@ class Stopping:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """How a model is trained."""
 
     # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", the waiting time unsaid:
     # all epochs are run and the best one is kept.
-    epochs: int = setting(200, "epochs at most")
-    learning_rate: float = setting(0.01, "Adam's step size")
-    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it")
+    epochs: int = setting(200, "epochs at most", low=1)
+    learning_rate: float = setting(0.01, "Adam's step size", above=0)
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it", low=0)
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
-    patience: int | None = setting(None, "stop after this many epochs without a better one; none: never")
-    batch_size: int | None = setting(None, "training nodes a step; none: all at once")
+    patience: int | None = setting(None, "stop after this many epochs without a better one; none: never", low=1)
+    batch_size: int | None = setting(None, "training nodes per step; none: all at once", low=1)
     precision: Precision = setting("float32", "what products on a GPU round their factors to")
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ConfigError(f"`epochs` must be at least 1, got {self.epochs}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"`learning_rate` must be above 0, got {self.learning_rate}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ConfigError(f"`weight_decay` must be at least 0, got {self.weight_decay}")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"`patience` must be at least 1 or none, got {self.patience}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1 or none, got {self.batch_size}")
 
     @property
     def stopping(self) -> Stopping:

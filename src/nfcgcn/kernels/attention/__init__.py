@@ -13,10 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nfcgcn.kernels import numba_refusal, opaque
 from nfcgcn.kernels.attention import reference
 from nfcgcn.kernels.attention.reference import Edges
-from nfcgcn.kernels.masks import dropout as drop
+from nfcgcn.kernels.choice import numba_refusal
+from nfcgcn.method.acceleration import opaque
+from nfcgcn.method.operations import dropout as drop
 
 
 def attention(h: Tensor, source: Tensor, target: Tensor, edges: Edges, *, dropout: float, training: bool) -> Tensor:

@@ -1,27 +1,30 @@
-"""The neighbour draw in Numba: the reference's steps, a node at a time; the same table to the bit."""
+"""The neighbour draw in Numba: the formula's steps, one node at a time; the same table to the bit."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
-from numba import njit, prange
+import torch
+from numba import int64, prange, uint64
+from torch import Tensor
 
-from nfcgcn.graph import Ints
-from nfcgcn.kernels.masks.cpu import follow_torch
+from nfcgcn.kernels.masks.cpu import compiled, follow_torch, key_of, number
 
 
-@njit(parallel=True, cache=True)
-def _draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64], table: Ints) -> None:
-    num_steps = uniforms.shape[0]
-    for node in prange(table.shape[0]):
+@compiled
+def _draw(starts: Any, neighbours: Any, seed: Any, table: Any) -> None:
+    num_nodes, size = table.shape[0], table.shape[1] - 1
+    for node in prange(num_nodes):
         degree = starts[node + 1] - starts[node]
+        key = key_of(seed, node)
         table[node, 0] = node
-        draws = np.empty(num_steps, np.int64)
-        for step in range(num_steps):
+        draws = np.empty(size, np.int64)
+        for step in range(size):
             if step >= degree:
                 table[node, step + 1] = node
                 continue
-            position = step + np.int64(uniforms[step, node] * (degree - step))
+            position = step + int64(uint64(number(key, step)) * uint64(degree - step) >> uint64(32))
             draws[step] = position
             for earlier in range(step - 1, -1, -1):
                 if position == draws[earlier]:
@@ -29,9 +32,9 @@ def _draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64], tab
             table[node, step + 1] = neighbours[starts[node] + position]
 
 
-def draw(starts: Ints, neighbours: Ints, uniforms: npt.NDArray[np.float64]) -> Ints:
-    """See the reference."""
+def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+    """See the formula."""
     follow_torch()
-    table = np.empty((len(starts) - 1, len(uniforms) + 1), np.int64)
-    _draw(starts, neighbours, uniforms, table)
+    table = torch.empty(len(starts) - 1, size + 1, dtype=torch.int64)
+    _draw(starts.numpy(), neighbours.numpy(), np.uint64(seed), table.numpy())
     return table

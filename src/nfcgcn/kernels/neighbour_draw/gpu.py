@@ -1,4 +1,4 @@
-"""The neighbour draw in Triton: the reference's steps, some nodes at a time; the same table to the bit."""
+"""The neighbour draw in Triton: the formula's steps, some nodes at a time; the same table to the bit."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nfcgcn.kernels.masks.gpu import key_of, number
+
 NODES = 128
 
 
 @triton.jit
-def _position(uniforms, node, has, degree, step, num_nodes):
+def _position(key, degree, step):
     """Return which position a step draws from those not yet passed."""
-    uniform = tl.load(uniforms + step * num_nodes + node, mask=has, other=0.0)
-    return step + (uniform * (degree - step).to(tl.float64)).to(tl.int64)
+    return step + ((number(key, step).to(tl.int64) * (degree - step)) >> 32)
 
 
 @triton.jit
-def _draw(starts, neighbours, uniforms, table, num_nodes, bandwidth, NODES: tl.constexpr):
+def _draw(starts, neighbours, seeds, table, num_nodes, size, NODES: tl.constexpr):
     node = tl.program_id(0).to(tl.int64) * NODES + tl.arange(0, NODES)
     inside = node < num_nodes
     first = tl.load(starts + node, mask=inside, other=0)
     degree = tl.load(starts + node + 1, mask=inside, other=0) - first
-    tl.store(table + node * bandwidth, node, mask=inside)
-    for step in range(0, bandwidth - 1):
+    key = key_of(tl.load(seeds), node)
+    tl.store(table + node * (size + 1), node, mask=inside)
+    for step in range(0, size):
         has = degree > step
-        position = _position(uniforms, node, has, degree, step, num_nodes)
+        now = tl.full([NODES], step, tl.int64)
+        position = _position(key, degree, now)
         for back in range(1, step + 1):
-            earlier = step - back
-            drawn = _position(uniforms, node, has, degree, earlier, num_nodes)
-            position = tl.where(position == drawn, earlier, position)
-        found = tl.load(neighbours + first + position, mask=has, other=0)
-        tl.store(table + node * bandwidth + step + 1, tl.where(has, found, node), mask=inside)
+            earlier = now - back
+            position = tl.where(position == _position(key, degree, earlier), earlier, position)
+        drawn = tl.load(neighbours + first + position, mask=has, other=0)
+        tl.store(table + node * (size + 1) + step + 1, tl.where(has, drawn, node), mask=inside)
 
 
-def draw(starts: Tensor, neighbours: Tensor, uniforms: Tensor, *, bandwidth: int) -> Tensor:
-    """See the reference; the table has ``bandwidth`` slots, of which those without a uniform hold the node itself."""
+def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+    """See the formula."""
     num_nodes = len(starts) - 1
-    table = torch.empty(num_nodes, bandwidth, dtype=torch.int64, device=starts.device)
+    table = torch.empty(num_nodes, size + 1, dtype=torch.int64, device=starts.device)
+    seeds = torch.tensor([seed], device=starts.device)
     if num_nodes:
         _draw[(triton.cdiv(num_nodes, NODES),)](
-            starts, neighbours, uniforms, table, num_nodes, bandwidth, NODES=NODES, num_warps=4
+            starts, neighbours, seeds, table, num_nodes, size, NODES=NODES, num_warps=4
         )
     return table

@@ -11,13 +11,13 @@ variant                 runs
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from nfcgcn.kernels import Backend, choose, numba_refusal, triton_refusal
-from nfcgcn.kernels.node_feature_conv import reference
+from nfcgcn.kernels.choice import numba_refusal, triton_refusal
+from nfcgcn.method.node_feature_conv import Backend
 
 WIDEST = 128
 """Filters and outputs that a GPU's program holds, at most."""
@@ -50,31 +50,3 @@ def refusal(variant: Literal["cpu", "gpu"], x: Tensor, weight: Tensor, matrix: T
     if widest > WIDEST:
         return f"there are {widest} filters or outputs, more than {WIDEST}"
     return triton_refusal()
-
-
-def node_feature_conv(x: Tensor, neighbours: Tensor, weight: Tensor, *, backend: Backend, **options: Any) -> Tensor:
-    """Return ``h(0)``; see :func:`reference.node_feature_conv`."""
-    return _variant(backend, x, weight).node_feature_conv(x, neighbours, weight, **options)  # type: ignore[no-any-return]
-
-
-def projected(
-    x: Tensor, neighbours: Tensor, weight: Tensor, matrix: Tensor, *, backend: Backend, **options: Any
-) -> Tensor:
-    """Return ``h(0) @ matrix``; see :func:`reference.projected`."""
-    return _variant(backend, x, weight, matrix).projected(x, neighbours, weight, matrix, **options)  # type: ignore[no-any-return]
-
-
-def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> Any:
-    variant = variant_for(x, backend)
-    # Inside a stack of layers the reference is what is meant to run.
-    expected = x.requires_grad or x.device.type not in ("cpu", "cuda")
-    chosen = choose(backend, variant, refusal(variant, x, weight, matrix), expected=expected)
-    if chosen == "gpu":
-        from nfcgcn.kernels.node_feature_conv import gpu
-
-        return gpu
-    if chosen == "cpu":
-        from nfcgcn.kernels.node_feature_conv import cpu
-
-        return cpu
-    return reference

@@ -25,6 +25,8 @@ from nfcgcn.kernels.node_feature_conv.collapse import compose
 from nfcgcn.kernels.node_feature_conv.reference import ACTIVATIONS, convolve, hidden_mask
 from nfcgcn.kernels.product.reference import product, row_product, transposed_product
 
+HIDDEN_DROPOUT = True
+"""Whether `projected` drops cells of ``h(0)`` by itself."""
 CHUNK = 2**19
 """Numbers of the map of dense features at a time: 2 MiB of float32."""
 

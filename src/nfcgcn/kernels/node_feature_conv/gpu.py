@@ -22,6 +22,9 @@ from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Tables
 from nfcgcn.kernels.node_feature_conv.programs import collapse, lists
 from nfcgcn.kernels.product.gpu import add_up, padded
 
+HIDDEN_DROPOUT = False
+"""Whether `projected` drops cells of ``h(0)`` by itself."""
+
 
 def projected_stack(tables: Tables, weight: Tensor, matrix: Tensor, seeds: Tensor, options: Options) -> Tensor:
     """Return ``h(0) @ matrix`` of each run: ``[S, N, H]`` for ``weight [S, c, w, k]`` and ``matrix [S, F, H]``."""

@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from nfcgcn.kernels import Precision
+from nfcgcn.kernels.choice import Precision
 from nfcgcn.kernels.masks.gpu import rate_of
 from nfcgcn.kernels.node_feature_conv.programs import lists as list_programs
 from nfcgcn.kernels.node_feature_conv.programs import maps as map_programs

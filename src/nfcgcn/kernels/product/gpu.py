@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfcgcn.kernels import Precision
+from nfcgcn.kernels.choice import Precision
 
 TILE = 64
 LONG = 512

@@ -1,0 +1,159 @@
+"""Which kernel computes which operation of the method, and on what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfcgcn.errors import NFCError
+from nfcgcn.kernels.choice import choose, numba_refusal, triton_refusal
+from nfcgcn.kernels.node_feature_conv import refusal, variant_for
+from nfcgcn.kernels.product import Dropped
+from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
+from nfcgcn.kernels.sparse import normalised_adjacency, with_transpose
+from nfcgcn.method import node_feature_conv as nfc
+from nfcgcn.method import operations, sampling
+from nfcgcn.method.acceleration import accelerates, opaque
+from nfcgcn.method.node_feature_conv import Backend, NodeFeatureConv
+
+
+def has_cpu_kernels(t: Tensor) -> bool:
+    """Say whether our own loops can compute with this tensor."""
+    return t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) and not numba_refusal()
+
+
+def mask_seed(*rates: float) -> int:
+    """Draw the seed of dropout masks, which are hashes of it: torch's generator decides them on every device alike."""
+    if not any(rates):
+        return 0
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise NFCError("a captured CUDA graph would repeat one dropout mask for ever; train with `nfcgcn.fit`")
+    return int(torch.randint(2**62, ()))
+
+
+@accelerates(nfc.node_feature_conv)
+@opaque
+def _node_feature_conv(
+    x: Tensor, neighbours: Tensor, weight: Tensor, *, dropout: float = 0.0, backend: Backend = "auto", **options: Any
+) -> Tensor:
+    kernels = _variant(backend, x, weight)
+    if kernels is None:
+        return NotImplemented
+    result: Tensor = kernels.node_feature_conv(
+        x, neighbours, weight, dropout=dropout, seed=mask_seed(dropout), **options
+    )
+    return result
+
+
+@accelerates(nfc.projected)
+@opaque
+def _projected(
+    x: Tensor,
+    neighbours: Tensor,
+    weight: Tensor,
+    matrix: Tensor,
+    *,
+    dropout: float = 0.0,
+    hidden_dropout: float = 0.0,
+    needed: Tensor | None = None,
+    backend: Backend = "auto",
+    **options: Any,
+) -> Tensor:
+    kernels = _variant(backend, x, weight, matrix)
+    if kernels is None:
+        return NotImplemented
+    if hidden_dropout and not kernels.HIDDEN_DROPOUT:
+        h = kernels.node_feature_conv(x, neighbours, weight, dropout=dropout, seed=mask_seed(dropout), **options)
+        return F.dropout(h, hidden_dropout) @ matrix
+    seed = mask_seed(dropout, hidden_dropout)
+    options |= {"hidden_dropout": hidden_dropout} if hidden_dropout else {}
+    result: Tensor = kernels.projected(
+        x, neighbours, weight, matrix, dropout=dropout, seed=seed, needed=needed, **options
+    )
+    return result
+
+
+def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> Any:
+    """Return the module of the kernels to run, or None for the formula."""
+    variant = variant_for(x, backend)
+    # Inside a stack of layers the formula is what is meant to run.
+    expected = x.requires_grad or x.device.type not in ("cpu", "cuda")
+    chosen = choose(backend, variant, refusal(variant, x, weight, matrix), expected=expected)
+    if chosen == "gpu":
+        from nfcgcn.kernels.node_feature_conv import gpu
+
+        return gpu
+    if chosen == "cpu":
+        from nfcgcn.kernels.node_feature_conv import cpu
+
+        return cpu
+    return None
+
+
+def why(layer: NodeFeatureConv, x: Tensor) -> str:
+    """Say which kernels `layer` runs on `x`: "cpu", "gpu", or "reference" with what keeps the faster ones from it."""
+    if layer.config.backend == "reference":
+        return "reference: `backend` says so"
+    variant = variant_for(x, layer.config.backend)
+    complaint = refusal(variant, x, layer.weight)
+    return f"reference: {complaint}" if complaint else variant
+
+
+@accelerates(operations.dropout)
+@opaque
+def _dropout(h: Any, rate: float, training: bool) -> Any:
+    if not training or rate == 0 or not isinstance(h, Tensor):
+        return NotImplemented
+    if h.layout == torch.sparse_csr and not h.requires_grad:
+        if has_cpu_kernels(h):
+            return Dropped(h, rate, torch.randint(2**62, ()))
+        entries = with_transpose(h)
+        return entries.with_values(F.dropout(entries.matrix.values(), rate))
+    if h.layout != torch.strided or h.dim() != 2 or not has_cpu_kernels(h):
+        return NotImplemented
+    from nfcgcn.kernels.masks import cpu
+
+    # A hash: torch draws one number after the other, a tenth of a Cora step in a profile.
+    return h * cpu.mask(h.shape[0], h.shape[1], dropout=rate, seed=mask_seed(rate), dtype=h.dtype)
+
+
+@accelerates(operations.multiply)
+@opaque
+def _multiply(h: Any, matrix: Tensor) -> Tensor:
+    if isinstance(h, Dropped):
+        from nfcgcn.kernels.product import cpu
+
+        return cpu.dropped_product(h.whole, matrix, dropout=h.rate, seed=int(h.seed))
+    if isinstance(h, Sparse):
+        return sparse_product(h, matrix)
+    if h.layout == torch.sparse_csr and not h.requires_grad and h.device.type in ("cpu", "cuda"):
+        return sparse_product(with_transpose(h), matrix)
+    if h.layout == torch.strided and h.dim() == 2 and has_cpu_kernels(h):
+        return product(h, matrix)
+    return NotImplemented
+
+
+@accelerates(operations.propagate)
+@opaque
+def _propagate(h: Tensor, edge_index: Any) -> Tensor:
+    if isinstance(edge_index, Sparse):
+        return sparse_product(edge_index, h)
+    if h.device.type not in ("cpu", "cuda"):
+        return NotImplemented
+    return sparse_product(normalised_adjacency(edge_index, len(h), h.dtype), h)
+
+
+@accelerates(sampling.draw_rows)
+def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+    if starts.is_cuda and not triton_refusal():
+        from nfcgcn.kernels.neighbour_draw import gpu
+
+        return gpu.draw_rows(starts, neighbours, size=size, seed=seed)
+    if starts.device.type == "cpu" and not numba_refusal():
+        from nfcgcn.kernels.neighbour_draw import cpu
+
+        return cpu.draw_rows(starts, neighbours, size=size, seed=seed)
+    return NotImplemented

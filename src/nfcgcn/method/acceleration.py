@@ -1,0 +1,135 @@
+"""The two things that the method leaves to others: who computes its formulas, and what is worth remembering.
+
+Each operation of this folder is a formula in plain PyTorch. :mod:`nfcgcn.kernels` has faster ways to compute some of
+them and registers these here. Inside :func:`plain_formulas` nothing but the formulas themselves runs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_REMEMBERED = 16
+"""Results of one function that are kept per tensor, the last ones used."""
+
+_faster: dict[str, Callable[..., Any]] = {}
+_only: dict[str, Callable[..., Any]] | None = None
+"""Inside `plain_formulas`: what stands in for a formula."""
+
+
+def accelerated(formula: Callable[P, T]) -> Callable[P, T]:
+    """Mark a formula that may be computed otherwise; ``formula`` of the result is the formula itself."""
+    name = _name(formula)
+
+    @wraps(formula)
+    def compute(*args: P.args, **kwargs: P.kwargs) -> T:
+        otherwise = (_faster if _only is None else _only).get(name)
+        if otherwise is not None:
+            result = otherwise(*args, **kwargs)
+            if result is not NotImplemented:
+                return result  # type: ignore[no-any-return]
+        return formula(*args, **kwargs)
+
+    compute.formula = formula  # type: ignore[attr-defined]
+    return compute
+
+
+def accelerates(operation: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Register a faster way to compute an operation; it returns ``NotImplemented`` where it does not apply."""
+
+    def register(faster: Callable[P, T]) -> Callable[P, T]:
+        _faster[_name(operation)] = faster
+        return faster
+
+    return register
+
+
+def _name(operation: Callable[..., Any]) -> str:
+    return f"{operation.__module__}.{operation.__name__}"
+
+
+@contextmanager
+def plain_formulas(instead: Mapping[Any, Callable[..., Any]] | None = None) -> Iterator[None]:
+    """Compute all operations by their formulas inside the block, and remember nothing.
+
+    `instead` names operations that are computed otherwise all the same.
+    """
+    global _only
+    before, _only = _only, {_name(operation): other for operation, other in (instead or {}).items()}
+    try:
+        yield
+    finally:
+        _only = before
+
+
+def opaque(function: Callable[P, T]) -> Callable[P, T]:
+    """Let ``torch.compile`` call a function as it is: it stumbles over what Numba and NumPy do, and over caches."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling() and _only is None:
+            # Made here and not beforehand, since this loads the compiler, a second's work.
+            closed: Callable[P, T] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return closed(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+class _Same(NamedTuple):
+    """A tensor as part of a key: the same object at the same version. It is held, so that no other gets its id."""
+
+    tensor: Tensor
+    version: int
+
+    def __hash__(self) -> int:
+        return id(self.tensor)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.tensor is other.tensor and self.version == other.version
+
+
+def version_of(tensor: Tensor) -> int:
+    """Count the writes to a tensor; one made in inference mode keeps no count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def remembered(
+    function: Callable[Concatenate[Tensor, P], T],
+) -> Callable[Concatenate[Tensor, P], T]:
+    """Compute a function of a tensor once, for as long as the tensor lives and nobody writes to it.
+
+    The result must not hold the tensor itself, which would then live for ever. What was computed from a tensor that
+    needs a gradient belongs to one backward pass and is not kept.
+    """
+    known: Any = WeakTensorKeyDictionary()
+
+    @opaque
+    @wraps(function)
+    def look_up(tensor: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if _only is not None or tensor.requires_grad:
+            return function(tensor, *args, **kwargs)
+        others = (*args, *sorted(kwargs.items()))
+        key = tuple(_Same(a, version_of(a)) if isinstance(a, Tensor) else a for a in others)
+        version, results = known.get(tensor) or (None, None)
+        if version != version_of(tensor) or results is None:
+            version, results = known[tensor] = version_of(tensor), OrderedDict()
+        if key not in results:
+            results[key] = function(tensor, *args, **kwargs)
+        results.move_to_end(key)
+        while len(results) > MOST_REMEMBERED:
+            results.popitem(last=False)
+        result: T = results[key]
+        return result
+
+    return look_up

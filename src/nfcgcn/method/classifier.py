@@ -1,0 +1,58 @@
+"""What every model for node classification here can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from nfcgcn.errors import ConfigError
+from nfcgcn.method.features import FeatureScale, scale_features
+from nfcgcn.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(Settings):
+    """What every model can be told."""
+
+    feature_scale: FeatureScale = setting(
+        "given", "features as they are, or each node's divided by their sum or by their Euclidean norm"
+    )
+
+
+class NodeClassifier(nn.Module, ABC):
+    """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
+
+    def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
+        super().__init__()
+        if out_channels < 1:
+            raise ConfigError(f"`out_channels` must be at least 1, got {out_channels}")
+        self.in_channels, self.config = in_channels, config
+
+    @abstractmethod
+    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the representation of each node that the last layer reads."""
+
+    @abstractmethod
+    def decayed_parameters(self) -> list[nn.Parameter]:
+        """List the parameters that L2 regularisation applies to."""
+
+    def scale(self, x: Tensor) -> Tensor:
+        """Return the features as this model reads them."""
+        return scale_features(x, self.config.feature_scale)
+
+    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        """Return the class scores of `nodes`.
+
+        In training a model may override this to sample; in evaluation the scores are those that ``forward`` gives.
+        """
+        scores: Tensor = self(x, edge_index)[nodes]
+        return scores
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for module in self.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if reset and module is not self:
+                reset()

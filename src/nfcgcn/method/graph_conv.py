@@ -1,0 +1,50 @@
+"""Graph convolution, and the linear layer that follows or replaces it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from nfcgcn.method.operations import Rows, add_bias, multiply, propagate
+
+
+class GraphConv(nn.Module):
+    r"""Average a linear map of the neighbours with symmetric normalisation: Kipf and Welling's layer, without bias.
+
+    .. math:: H' = \hat A H W, \qquad \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}
+
+    Shapes: ``x [N, in_channels]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
+
+    >>> layer = GraphConv(2, 1)
+    >>> layer(torch.eye(2), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([2, 1])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew (Glorot, uniform)."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Rows, edge_index: Tensor) -> Tensor:
+        """Return ``A_hat x W``."""
+        return propagate(multiply(x, self.weight), edge_index)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.weight.shape[0]}, {self.weight.shape[1]})"
+
+
+class Linear(nn.Linear):
+    """``nn.Linear`` with Glorot weights, zero bias, and rows that may be sparse."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, input: Rows) -> Tensor:
+        """Return ``input W + b``."""
+        return add_bias(multiply(input, self.weight.mT), self.bias)

@@ -1,0 +1,330 @@
+"""One definition of each model: whatever is scored, saved, exported or explained is what the model's own forward says.
+
+The cases come from the declared settings: every pair of values of two settings stands together in at least one case, so
+that a setting added tomorrow is covered without editing this file. A route is one way to get scores out of a model.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import fields
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import torch
+
+from nfcgcn import NFCGCN, embed, explain, explain_classes, export, predict, predict_proba, sample_neighbours
+from nfcgcn.baselines.sampled import SampledClassifier
+from nfcgcn.config.registry import MODELS, make_config
+from nfcgcn.estimator import NFCClassifier
+from nfcgcn.evaluation import describe, repeat
+from nfcgcn.graph import Graph
+from nfcgcn.inference.checkpoint import load_run, save_run
+from nfcgcn.inference.export import EXPORTABLE
+from nfcgcn.inference.feature_path import reach
+from nfcgcn.method.acceleration import plain_formulas
+from nfcgcn.settings import settings_of
+
+N, D, CLASSES = 60, 23, 3
+FORMS = ("dense", "sparse")
+VALUES = {
+    "hidden_channels": (5,),
+    "num_layers": (0, 1, 2, 3),
+    "kernel_size": (4, 7),
+    "stride": (2, 5),
+    "filters": (3,),
+    "bandwidth": (1, 3, 6),
+    "kernel_width": (1, 3),
+    "samples": (20,),
+    "heads": (2,),
+    "k": (3,),
+}
+"""Small sizes; a setting that is not named here takes all of its choices, or its default and another number."""
+ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def values_of(name, s):
+    """The values that a declared setting is tried at."""
+    if name in VALUES:
+        known = [v for v in VALUES[name] if s.bounds["at least"] is None or v >= s.bounds["at least"]]
+        return tuple(known)
+    if s.choices:
+        return s.choices
+    assert s.type in (int, float), f"`{name}` has a type that no case can be made for; name its values in VALUES"
+    return (s.default, s.default / 2) if s.type is float else (s.default, s.default + 1)
+
+
+def covering(options):
+    """Choose combinations such that every pair of values of two settings stands in one of them."""
+    names = list(options)
+    wanted = {
+        ((a, va), (b, vb)) for a, b in combinations(names, 2) for va, vb in product(options[a], options[b])
+    }
+    rows = []
+    while wanted:
+        (first, second), *_ = sorted(wanted, key=repr)
+        row = dict([first, second])
+        for name in names:
+            if name not in row:
+                gains = {
+                    value: sum(
+                        tuple(sorted([(name, value), known], key=lambda p: names.index(p[0]))) in wanted
+                        for known in row.items()
+                    )
+                    for value in options[name]
+                }
+                row[name] = max(gains, key=gains.get)
+        rows.append({name: row[name] for name in names})
+        wanted -= {tuple((n, row[n]) for n in pair) for pair in combinations(names, 2)}
+    return rows
+
+
+def cases_of(model):
+    """The settings of a model, in covering combinations that it accepts."""
+    entry = MODELS[model]
+    declared = {n: s for n, s in settings_of(entry.config).items() if n not in ("backend", *entry.fixed)}
+    options = {name: values_of(name, s) for name, s in declared.items()} | {"form": FORMS}
+    cases = []
+    for row in covering(options):
+        if row.get("num_layers") == 0:
+            row["classifier"] = "none"
+        if entry.fixed.get("conv") == "2d":
+            row["kernel_width"] = min(row["kernel_width"], row["bandwidth"])
+        cases.append(row)
+    return cases
+
+
+def graph_of(form):
+    """Features that are not of unit length, some rows empty; isolated nodes, a hub, and nodes without a label."""
+    rng = np.random.default_rng(5)
+    features = rng.random((N, D), np.float32) * (rng.random((N, D)) < 0.4) * rng.integers(1, 9, (N, 1))
+    features[7] = 0
+    edges = np.concatenate([rng.integers(0, N - 3, (2, 70)), np.stack([np.zeros(20, int), np.arange(20) + 1])], axis=1)
+    labels = rng.integers(0, CLASSES, N)
+    labels[-4:] = -1
+    if form == "sparse":
+        from scipy.sparse import csr_array
+
+        features = csr_array(features)
+    return Graph.from_edges(edges, features.astype(np.float32), labels=labels, name=form)
+
+
+GRAPHS = {form: graph_of(form) for form in FORMS}
+
+
+def made(model, case):
+    settings = {name: value for name, value in case.items() if name != "form"}
+    config = make_config(model, settings={**settings, "epochs": 2, "split": "ratio"})
+    graph = GRAPHS[case["form"]]
+    net = config.build(graph, seed=3)
+    with torch.no_grad():  # biases start at 0, where a route that forgets them would go unseen
+        for name, parameter in net.named_parameters():
+            if "bias" in name or "shift" in name:
+                parameter.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
+    return net.eval(), graph, config
+
+
+def scores_of(net, graph):
+    with torch.no_grad():
+        return net(graph.x, graph.edge_index)
+
+
+def same(found, expected):
+    torch.testing.assert_close(torch.as_tensor(found).double(), torch.as_tensor(expected).double(), **ROUNDING)
+
+
+def by_the_formulas(net, graph, config, tmp_path):
+    exact = copy.deepcopy(net).double()
+    with plain_formulas(), torch.no_grad():
+        dense = graph.x.double() if graph.x.layout == torch.strided else graph.x.to_dense().double()
+        same(scores_of(net, graph), exact(dense, graph.edge_index))
+
+
+def some_nodes(net, graph, config, tmp_path):
+    nodes = torch.tensor([0, 7, 31, N - 1])
+    with torch.no_grad():
+        same(net.score_nodes(graph.x, graph.edge_index, nodes), scores_of(net, graph)[nodes])
+
+
+def prediction(net, graph, config, tmp_path):
+    scores = scores_of(net, graph)
+    same(predict_proba(net, graph).probabilities, scores.double().softmax(1))
+    assert predict(net, graph).tolist() == scores.argmax(1).tolist()
+    same(embed(net, graph, "scores"), scores)
+
+
+def several_draws(net, graph, config, tmp_path):
+    draws = []
+    for draw in range(3):
+        if isinstance(net, NFCGCN):
+            c = net.config
+            table = sample_neighbours(graph, bandwidth=c.bandwidth, seed=3, draw=draw, slot_order=c.slot_order)
+            with torch.no_grad():
+                scores = net(graph.x, graph.edge_index, torch.from_numpy(table))
+        else:
+            other = copy.deepcopy(net)
+            other.draw = draw
+            scores = scores_of(other, graph)
+        draws.append(scores.double().softmax(1))
+    found = predict_proba(net, graph, draws=3)
+    same(found.probabilities, torch.stack(draws).mean(0))
+    sampled = isinstance(net, NFCGCN | SampledClassifier)
+    assert found.draws == (3 if sampled else 1)
+    if sampled:
+        same(found.spread, torch.stack(draws).std(0))
+
+
+def last_layer(net, graph, config, tmp_path):
+    """The representation is what the last layer reads."""
+    layer = getattr(net, "classifier", None) or getattr(net, "output", None) or net.layers[-1]
+    read = []
+    if isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
+        read = [net.nfc(net.scale(graph.x), graph.edge_index)]
+    elif isinstance(net, SampledClassifier):
+        same(layer(torch.from_numpy(embed(net, graph))), scores_of(net, graph))
+        return
+    else:
+        handle = layer.register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
+        scores_of(net, graph)
+        handle.remove()
+    expected = read[-1].to_dense() if read[-1].layout == torch.sparse_csr else read[-1]
+    same(embed(net, graph), expected.detach())
+
+
+def saved_and_loaded(net, graph, config, tmp_path):
+    (run,) = repeat(graph, config, [3])
+    result = describe(graph, config, [run], device=torch.device("cpu"))
+    save_run(tmp_path, graph, result, {3: run.run}, 3)
+    loaded = load_run(tmp_path)
+    assert torch.equal(scores_of(loaded.model, graph), scores_of(run.model, graph))
+    assert loaded.model.config == run.model.config
+
+
+def estimator(net, graph, config, tmp_path):
+    known = np.flatnonzero(graph.labels >= 0)
+    settings = {f.name: getattr(config.model, f.name) for f in fields(config.model)}
+    fitted = NFCClassifier(graph, model=config.name, settings={**settings, "epochs": 2}, random_state=3)
+    fitted.fit(known, graph.labels[known])
+    assert fitted.model_.config == net.config
+    same(fitted.predict_proba(known), scores_of(fitted.model_, graph).double().softmax(1)[known])
+
+
+def exported(net, graph, config, tmp_path):
+    program = export(net, tmp_path / "net.pt2")
+    x = graph.x if graph.x.layout == torch.strided else graph.x.to_dense()
+    inputs = (x, graph.edge_index)
+    if isinstance(net, NFCGCN):
+        inputs += (net.nfc.table(net.scale(graph.x), graph.edge_index),)
+    with torch.no_grad():
+        same(program.module()(*inputs), scores_of(net, graph))
+
+
+def explanation(net, graph, config, tmp_path):
+    scores = scores_of(net, graph).double()
+    for node in (0, 7, 31):
+        found = explain(net, graph, node)
+        assert found.predicted == found.target == int(scores[node].argmax())
+        same(found.score, scores[node].max())
+        change = found.score - found.baseline
+        assert found.contributions.sum() == pytest.approx(change, rel=2e-3, abs=1e-4)
+        assert found.error == pytest.approx(change - found.contributions.sum(), abs=1e-9)
+        with torch.no_grad():
+            empty = net(torch.zeros(N, D), graph.edge_index)[node, found.target]
+        same(found.baseline, empty)
+    mean = {c: scores[scores.argmax(1) == c, c].mean() for c in range(CLASSES) if (scores.argmax(1) == c).any()}
+    for found in explain_classes(net, graph):
+        assert (found.target in mean) == bool(found.num_nodes)
+        if found.num_nodes:
+            same(found.score, mean[found.target])
+            assert found.contributions.sum() == pytest.approx(found.score - found.baseline, rel=2e-3, abs=1e-4)
+
+
+def appended_node(net, graph, config, tmp_path):
+    """A node far away, and an edge between nodes far away, change no bit elsewhere."""
+    longer = graph.extend(np.ones((1, D), np.float32), np.zeros((2, 0), int))
+    assert torch.equal(scores_of(net, longer)[:N], scores_of(net, graph))
+    if isinstance(net, NFCGCN):
+        one, other = (sample_neighbours(g, bandwidth=4, seed=3) for g in (graph, longer))
+        assert (one == other[:N]).all()
+        assert (other[N] == N).all()
+
+
+def side_by_side(net, graph, config, tmp_path):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from nfcgcn.training.side_by_side import SideBySide, refusal
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reason = refusal([net], graph.x.to(device))
+    if reason not in (None, "the tensors are on cpu"):
+        return
+    other = config.build(graph, seed=4).eval()
+    nets = [copy.deepcopy(net).to(device), copy.deepcopy(other).to(device)]
+    together = SideBySide(nets, graph.x.to(device), graph.edge_index.to(device), "float32").eval()
+    with torch.no_grad():
+        found = together(torch.zeros(together.num_draws, 2, dtype=torch.int64, device=device)).cpu()
+    for one, alone in zip(found, (net, other), strict=True):
+        same(one, scores_of(alone, graph))
+
+
+ROUTES = {
+    "formulas": by_the_formulas,
+    "some nodes": some_nodes,
+    "prediction": prediction,
+    "several draws": several_draws,
+    "representation": last_layer,
+    "explanation": explanation,
+    "saved and loaded": saved_and_loaded,
+    "estimator": estimator,
+    "an appended node": appended_node,
+    "exported": exported,
+    "side by side": side_by_side,
+}
+APPLIES = {
+    "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
+    "side by side": lambda model: MODELS[model].model is NFCGCN,
+    "an appended node": lambda model: model != "lgcn",  # normalises over all nodes at hand
+}
+EXPENSIVE = {"exported": 9, "side by side": 9, "explanation": 12, "saved and loaded": 6, "estimator": 6}
+"""How many cases of a model are tried, where one takes long: the first ones, which cover most pairs."""
+
+
+def pairs():
+    return [(m, r) for m, r in product(MODELS, ROUTES) if APPLIES.get(r, lambda _: True)(m)]
+
+
+@pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
+@pytest.mark.parametrize(("model", "route"), pairs(), ids=lambda v: v)
+def test_every_route_gives_the_scores_of_the_model(model, route, tmp_path):
+    for number, case in enumerate(cases_of(model)[: EXPENSIVE.get(route)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            ROUTES[route](*made(model, case), folder)
+        except Exception as error:
+            error.add_note(f"{model}, {route}, {case}")
+            raise
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_cases_cover_every_pair_of_values(model):
+    cases = cases_of(model)
+    declared = settings_of(MODELS[model].config)
+    for name, s in declared.items():
+        if name in ("backend", *MODELS[model].fixed):
+            continue
+        tried = {case[name] for case in cases}
+        assert tried >= set(s.choices) - {"linear"}, name
+        assert len(tried) > 1 or name in VALUES, name
+    assert {(c["feature_scale"], c["form"]) for c in cases} == set(product(declared["feature_scale"].choices, FORMS))
+
+
+def test_features_are_not_of_unit_length():
+    sums = GRAPHS["dense"].features.sum(1)
+    assert sums.std() > 1
+    assert math.isclose(sums[7], 0)
+
+
+def test_reach_is_known_of_every_model_but_those_that_see_all():
+    assert {m for m in MODELS if reach(made(m, cases_of(m)[0])[0]) is None} == {"lgcn"}
