@@ -53,7 +53,7 @@ def values_of(name, s):
     if s.choices:
         return s.choices
     assert s.type in (int, float), f"`{name}` has a type that no case can be made for; name its values in VALUES"
-    return (s.default, s.default / 2) if s.type is float else (s.default, s.default + 1)
+    return (s.default, s.default / 2 or 0.5) if s.type is float else (s.default, s.default + 1)
 
 
 def covering(options):
@@ -221,6 +221,11 @@ def exported(net, graph, config, tmp_path):
         same(program.module()(*inputs), scores_of(net, graph))
 
 
+def adds_up_to(change, method):
+    # With kinks on the way an integral ends short of its tolerance, which a warning says; a wrong model is far off.
+    return pytest.approx(change, rel=1e-4, abs=1e-5) if method == "exact" else pytest.approx(change, rel=1e-2, abs=1e-3)
+
+
 def explanation(net, graph, config, tmp_path):
     scores = scores_of(net, graph).double()
     for node in (0, 7, 31):
@@ -228,7 +233,7 @@ def explanation(net, graph, config, tmp_path):
         assert found.predicted == found.target == int(scores[node].argmax())
         same(found.score, scores[node].max())
         change = found.score - found.baseline
-        assert found.contributions.sum() == pytest.approx(change, rel=2e-3, abs=1e-4)
+        assert found.contributions.sum() == adds_up_to(change, found.method)
         assert found.error == pytest.approx(change - found.contributions.sum(), abs=1e-9)
         with torch.no_grad():
             empty = net(torch.zeros(N, D), graph.edge_index)[node, found.target]
@@ -238,7 +243,7 @@ def explanation(net, graph, config, tmp_path):
         assert (found.target in mean) == bool(found.num_nodes)
         if found.num_nodes:
             same(found.score, mean[found.target])
-            assert found.contributions.sum() == pytest.approx(found.score - found.baseline, rel=2e-3, abs=1e-4)
+            assert found.contributions.sum() == adds_up_to(found.score - found.baseline, found.method)
 
 
 def appended_node(net, graph, config, tmp_path):
