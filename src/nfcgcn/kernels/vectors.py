@@ -12,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from nfcgcn.kernels.compiler import primitive
 from nfcgcn.kernels.emitter import BYTES, Emitter, intrinsic
-from nfcgcn.kernels.masks.cpu import primitive
 
 
 @primitive

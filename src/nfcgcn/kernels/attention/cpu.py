@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.attention.reference import SLOPE, Edges
-from nfcgcn.kernels.masks.cpu import compiled, follow_torch, inlined, kept_bits, key_of
+from nfcgcn.kernels.compiler import compiled, follow_torch, inlined
+from nfcgcn.kernels.masks.cpu import kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD, threshold
 from nfcgcn.kernels.vectors import add_inner, add_weighted
 

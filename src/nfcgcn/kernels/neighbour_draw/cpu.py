@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from nfcgcn.graph import Ints
-from nfcgcn.kernels.masks.cpu import follow_torch
+from nfcgcn.kernels.compiler import follow_torch
 
 
 @njit(parallel=True, cache=True)

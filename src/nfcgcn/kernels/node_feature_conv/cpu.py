@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfcgcn.kernels.masks.cpu import follow_torch
+from nfcgcn.kernels.compiler import follow_torch
 from nfcgcn.kernels.masks.reference import threshold
 from nfcgcn.kernels.node_feature_conv import loops
 from nfcgcn.kernels.node_feature_conv.collapse import compose

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numba import prange, uint32
 
-from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of
+from nfcgcn.kernels.compiler import compiled, inlined
+from nfcgcn.kernels.masks.cpu import kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD
 from nfcgcn.kernels.vectors import add_product, add_runs, combine, keep, multiply, scatter, tanh
 
