@@ -15,8 +15,9 @@ from nfcgcn.errors import ConfigError, GraphError, NFCError, unknown
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels import Backend, opaque
 from nfcgcn.kernels.node_feature_conv import node_feature_conv, projected, refusal, variant_for
-from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.kernels.product.reference import Sparse, sparse_product
+from nfcgcn.kernels.product import Factor, multiply, sparse_product
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import shifted
 from nfcgcn.randomness import generator
 from nfcgcn.sampling import SlotOrder, draw_table, order_by_similarity
 
@@ -271,7 +272,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Factor) -> Tensor:
         """Return ``input W + b``."""
-        return multiply(input, self.weight.mT) + self.bias
+        return shifted(multiply(input, self.weight.mT), self.bias)
 
 
 def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:

@@ -14,8 +14,9 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import Backend
 from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.kernels.product import Factor, drop_entries
+from nfcgcn.kernels.product import Factor, drop_entries, multiply
 from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import shifted
 from nfcgcn.layers import (
     Activation,
     Classifier,
@@ -122,7 +123,7 @@ def divide_by_row_norms(x: Tensor) -> Tensor:
 def _row_sums(x: Tensor) -> Tensor:
     if x.layout != torch.sparse_csr:
         return x.sum(1)
-    return (x @ torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
+    return multiply(x, torch.ones(x.shape[1], 1, dtype=x.dtype, device=x.device)).squeeze(1)
 
 
 def _divide_rows(x: Tensor, by: Tensor) -> Tensor:
@@ -288,7 +289,9 @@ class NFCGCN(NodeClassifier):
             self.scale(x), edge_index, matrix, neighbours=neighbours, needed=needed,
             hidden_dropout=self.representation_dropout,
         )  # fmt: skip
-        return layer.propagate(h, self.adjacency(x, edge_index)) if isinstance(layer, GraphConv) else h + layer.bias
+        if isinstance(layer, Linear):
+            return shifted(h, layer.bias)
+        return layer.propagate(h, self.adjacency(x, edge_index))
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""

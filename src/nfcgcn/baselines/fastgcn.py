@@ -13,8 +13,9 @@ from torch import Tensor
 
 from nfcgcn.baselines.gcn import GCN
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.kernels.product.reference import Sparse, product
+from nfcgcn.kernels.product import Factor, aggregate, multiply, product
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import column_sums
 from nfcgcn.layers import Remembered, at_least_one
 
 
@@ -74,8 +75,7 @@ class _Prepared(NamedTuple):
         t = adjacency.transpose
         squares = csr_tensor(t.crow_indices(), t.col_indices(), t.values().square(), t.shape)
         ones = t.values().new_ones(t.shape[1], 1)
-        aggregated = adjacency.matrix @ (x if isinstance(x, Tensor) else x.matrix)
-        return cls(adjacency, aggregated, (squares @ ones).squeeze(1))
+        return cls(adjacency, aggregate(adjacency, x), multiply(squares, ones).squeeze(1))
 
 
 def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Tensor, Tensor]:
@@ -89,7 +89,7 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Te
     # is among the others, as in the authors' code, and q sums to 1 over these. Their code draws without replacement and
     # divides by the q of the whole graph, which is not the unbiased estimate of their equation.
     columns, place = torch.unique(matrix.col_indices(), return_inverse=True)
-    q = importance[columns] / importance[columns].sum()
+    q = importance[columns] / column_sums(importance[columns][:, None])
     times = torch.bincount(torch.multinomial(q, samples, replacement=True), minlength=len(columns))
     drawn = times > 0
     kept = drawn[place]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.kernels.attention import attention
 from nfcgcn.kernels.attention.reference import Edges
 from nfcgcn.kernels.masks import dropout as drop
 from nfcgcn.kernels.product import Factor, multiply
+from nfcgcn.kernels.rows import add_slots, shifted
 from nfcgcn.layers import Remembered, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 
@@ -47,11 +47,18 @@ class AttentionConv(nn.Module):
         """Return ``h'``: ``[N, heads * out_channels]``, or ``[N, out_channels]`` for the mean."""
         h = multiply(x, self.weight)
         out = attention(h, self.source, self.target, edges, dropout=self.dropout, training=self.training)
-        return (out if self.join == "concat" else out.view(len(h), self.heads, -1).mean(1)) + self.bias
+        if self.join == "mean":
+            out = add_slots(out.view(len(h), self.heads, -1)) / self.heads
+        return shifted(out, self.bias)
 
     def __repr__(self) -> str:
         sizes = f"{self.weight.shape[0]}, {self.source.shape[1]}"
         return f"{type(self).__name__}({sizes}, heads={self.heads}, join='{self.join}')"
+
+
+def elu(h: Tensor) -> Tensor:
+    """Return what ``F.elu`` does, for which torch takes another exponential at the end of each thread's share."""
+    return torch.where(h > 0, h, torch.expm1(h.clamp(max=0)))
 
 
 class GAT(NodeClassifier):
@@ -101,9 +108,9 @@ class GAT(NodeClassifier):
         if len(self.layers) == 1:
             return x
         edges = self.edges(x, edge_index)
-        h = F.elu(self.layers[0](self.read(x, self.dropout), edges))
+        h = elu(self.layers[0](self.read(x, self.dropout), edges))
         for layer in self.layers[1:-1]:
-            h = F.elu(layer(drop(h, self.dropout, self.training), edges))
+            h = elu(layer(drop(h, self.dropout, self.training), edges))
         return h
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

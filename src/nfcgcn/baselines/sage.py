@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from nfcgcn.graph import Ints, csr_tensor
 from nfcgcn.kernels.masks import dropout as drop
-from nfcgcn.kernels.product import Factor, multiply
-from nfcgcn.kernels.product.reference import Sparse, sparse_product
+from nfcgcn.kernels.product import Factor, multiply, sparse_product
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import shifted
 from nfcgcn.layers import Remembered, adjacency_lists, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 from nfcgcn.sampling import draw_lists
@@ -54,7 +55,7 @@ class MeanConv(nn.Module):
         """Return ``h'`` of the nodes written: ``[written, out_channels]``."""
         own, neighbours = multiply(h, torch.cat([self.own, self.neighbours], dim=1)).chunk(2, dim=1)
         own = own if hop.own is None else own.index_select(0, hop.own)
-        return own + sparse_product(hop.mean, neighbours.contiguous()) + self.bias
+        return shifted(own + sparse_product(hop.mean, neighbours), self.bias)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.own.shape[0]}, {self.own.shape[1]})"

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.product import multiply
-from nfcgcn.kernels.product.reference import Sparse, product
+from nfcgcn.kernels.product import aggregate, multiply, product
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import add_slots, shifted
 from nfcgcn.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import generator
@@ -53,13 +54,14 @@ class SampledClassifier(NodeClassifier):
         c = self.coefficients(multiply(features, self.output.weight.mT), table, edge_index).detach()
         rows = table[:, :1].expand_as(table)
         sums = Sparse.from_entries(rows.flatten(), table.flatten(), c.flatten(), size=(len(table), len(table)))
-        return sums.matrix @ (features if isinstance(features, Tensor) else features.matrix)
+        return aggregate(sums, features)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         h = multiply(self.read(x, self.dropout), self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
         table = self.table(x, edge_index)
-        return (self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)).sum(1) + self.output.bias
+        weighted = self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)
+        return shifted(add_slots(weighted), self.output.bias)
 
     def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the neighbour table ``[N, bandwidth]``, drawn once a graph."""
@@ -123,5 +125,6 @@ class GAT5(SampledClassifier):
 
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
         """Return ``[N, bandwidth]``; they sum to 1 in each row."""
-        centre, slot = product(h, self.attention).unbind(1)
-        return F.leaky_relu(centre[:, None] + slot[table], 0.2).softmax(1)
+        scores = product(h, self.attention)
+        # `F.embedding` and not `scores[table, 1]`, whose gradient adds up in an order that depends on the threads.
+        return F.leaky_relu(scores[:, :1] + F.embedding(table, scores[:, 1:]).squeeze(2), 0.2).softmax(1)

@@ -1,16 +1,28 @@
-"""Matrix products, dense and sparse, with entries of the first factor dropped or not."""
+"""Matrix products, dense and sparse, with entries of the first factor dropped or not.
+
+======================  ===========================================================================================
+variant                 runs
+======================  ===========================================================================================
+``reference``           anywhere, any float type
+``cpu``                 CPU, float32 and float64; needs Numba. The same bits for any number of threads
+======================  ===========================================================================================
+
+``gpu`` multiplies stacks of matrices and is called by name.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import numba_refusal, opaque
 from nfcgcn.kernels.masks import dropout
 from nfcgcn.kernels.product import reference
-from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
+from nfcgcn.kernels.product.reference import Sparse
 
 
 class Dropped(NamedTuple):
@@ -35,7 +47,7 @@ Factor = Tensor | Sparse | Dropped
 @opaque
 def drop_entries(x: Sparse, rate: float) -> Sparse | Dropped:
     """Drop entries of ``x`` in training."""
-    if _has_kernel(x.matrix):
+    if has_kernel(x.matrix):
         return Dropped(x.matrix, rate, torch.randint(2**62, ()))
     return x.with_values(dropout(x.matrix.values()[:, None], rate, True).squeeze(1))
 
@@ -48,18 +60,61 @@ def multiply(x: Factor, matrix: Tensor) -> Tensor:
     if isinstance(x, Sparse):
         return sparse_product(x, matrix)
     if isinstance(x, Dropped):
-        return _run_kernel(x.whole, matrix, x.rate, x.seed)
+        return _drop_and_multiply(x.whole, matrix, x.rate, x.seed)
     if x.layout != torch.sparse_csr:
         return product(x, matrix)
-    return _run_kernel(x, matrix, 0.0) if _has_kernel(x) else sparse_product(Sparse.from_csr(x), matrix)
+    return _drop_and_multiply(x, matrix, 0.0) if has_kernel(x, matrix) else sparse_product(Sparse.from_csr(x), matrix)
 
 
-def _has_kernel(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not numba_refusal()
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
+    return _multiply_dense(a, b) if has_kernel(a, b) else reference.product(a, b)
+
+
+def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
+    """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
+    return _multiply_sparse(a, dense) if has_kernel(a.matrix, dense) else reference.sparse_product(a, dense)
+
+
+def aggregate(a: Sparse, x: Factor) -> Tensor:
+    """Return ``a @ x``, CSR where ``x`` is sparse."""
+    if isinstance(x, Tensor):
+        return sparse_product(a, x)
+    if not has_kernel(a.matrix, x.matrix):
+        return a.matrix @ x.matrix
+    found = _to_scipy(a.matrix) @ _to_scipy(x.matrix)  # by one thread, row after row
+    parts = (torch.from_numpy(part) for part in (found.indptr, found.indices, found.data))
+    starts, columns, values = parts
+    return csr_tensor(starts.long(), columns.long(), values, found.shape)
+
+
+def has_kernel(*factors: Tensor) -> bool:
+    """Say whether the CPU kernels can multiply these."""
+    dtypes = {x.dtype for x in factors}
+    on_cpu = all(x.device.type == "cpu" for x in factors)
+    return on_cpu and len(dtypes) == 1 and dtypes <= {torch.float32, torch.float64} and not numba_refusal()
+
+
+def _to_scipy(x: Tensor) -> sp.csr_array:
+    return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
 
 
 @opaque
-def _run_kernel(x: Tensor, matrix: Tensor, rate: float, seed: Tensor | None = None) -> Tensor:
+def _drop_and_multiply(x: Tensor, matrix: Tensor, rate: float, seed: Tensor | None = None) -> Tensor:
+    from nfcgcn.kernels.product import dropped
+
+    return dropped.dropped_product(x, matrix, dropout=rate, seed=0 if seed is None else int(seed))
+
+
+@opaque
+def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
     from nfcgcn.kernels.product import cpu
 
-    return cpu.dropped_product(x, matrix, dropout=rate, seed=0 if seed is None else int(seed))
+    return cpu.product(a, b)
+
+
+@opaque
+def _multiply_sparse(a: Sparse, dense: Tensor) -> Tensor:
+    from nfcgcn.kernels.product import cpu
+
+    return cpu.sparse_product(a, dense)
