@@ -14,6 +14,8 @@ from torch import Tensor
 
 from nfcgcn.baselines.gcn import GCN, GCNConfig
 from nfcgcn.graph import csr_tensor
+from nfcgcn.kernels.product import aggregate
+from nfcgcn.kernels.rows import column_sums
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig
@@ -83,7 +85,7 @@ def _prepare(x: Tensor, edge_index: Tensor) -> _Prepared:
     adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype)
     t = adjacency.transpose
     squares = torch.segment_reduce(t.values().square(), "sum", offsets=t.crow_indices(), axis=0, unsafe=True)
-    return _Prepared(adjacency.matrix @ x, squares)
+    return _Prepared(aggregate(adjacency, x), squares)
 
 
 def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +99,7 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Te
     # is among the others, as in the authors' code, and q sums to 1 over these. Their code draws without replacement and
     # divides by the q of the whole graph, which is not the unbiased estimate of their equation.
     columns, place = torch.unique(matrix.col_indices(), return_inverse=True)
-    q = importance[columns] / importance[columns].sum()
+    q = importance[columns] / column_sums(importance[columns][:, None])
     times = torch.bincount(torch.multinomial(q, samples, replacement=True), minlength=len(columns))
     drawn = times > 0
     kept = drawn[place]

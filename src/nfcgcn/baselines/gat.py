@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.kernels.attention import attention
 from nfcgcn.kernels.attention.reference import Edges
+from nfcgcn.kernels.rows import add_slots
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
@@ -61,11 +61,18 @@ class AttentionConv(nn.Module):
         """Return ``h'``: ``[N, heads * out_channels]``, or ``[N, out_channels]`` for the mean."""
         h = multiply(x, self.weight)
         out = attention(h, self.source, self.target, edges, dropout=self.dropout, training=self.training)
-        return add_bias(out if self.join == "concat" else out.view(len(h), self.heads, -1).mean(1), self.bias)
+        if self.join == "mean":
+            out = add_slots(out.view(len(h), self.heads, -1)) / self.heads
+        return add_bias(out, self.bias)
 
     def __repr__(self) -> str:
         sizes = f"{self.weight.shape[0]}, {self.source.shape[1]}"
         return f"{type(self).__name__}({sizes}, heads={self.heads}, join='{self.join}')"
+
+
+def elu(h: Tensor) -> Tensor:
+    """Return what ``F.elu`` does, for which torch takes another exponential at the end of each thread's share."""
+    return torch.where(h > 0, h, torch.expm1(h.clamp(max=0)))
 
 
 class GAT(NodeClassifier):
@@ -96,7 +103,7 @@ class GAT(NodeClassifier):
         """Return ``H(K-1)``: ``[N, heads * hidden_channels]``; the scaled features for one layer."""
         h, edges = self.scale(x), self.edges(x, edge_index)
         for layer in self.layers[:-1]:
-            h = F.elu(layer(dropout(h, self.config.dropout, self.training), edges))
+            h = elu(layer(dropout(h, self.config.dropout, self.training), edges))
         return h
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

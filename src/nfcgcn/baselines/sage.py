@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product.reference import Sparse, sparse_product
+from nfcgcn.kernels.product import sparse_product
+from nfcgcn.kernels.product.reference import Sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import Rows, add_bias, dropout, multiply
@@ -65,7 +66,7 @@ class MeanConv(nn.Module):
         """Return ``h'`` of the nodes written: ``[written, out_channels]``."""
         own, neighbours = multiply(h, torch.cat([self.own, self.neighbours], dim=1)).chunk(2, dim=1)
         own = own if hop.own is None else own.index_select(0, hop.own)
-        return add_bias(own + sparse_product(hop.mean, neighbours.contiguous()), self.bias)
+        return add_bias(own + sparse_product(hop.mean, neighbours), self.bias)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.own.shape[0]}, {self.own.shape[1]})"

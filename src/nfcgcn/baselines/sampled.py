@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.kernels.product import aggregate
 from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import add_slots
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import Linear
@@ -59,7 +61,7 @@ class SampledClassifier(NodeClassifier):
         c = self.coefficients(multiply(x, self.output.weight.mT), table, edge_index).detach()
         rows = table[:, :1].expand_as(table)
         sums = Sparse.from_entries(rows.flatten(), table.flatten(), c.flatten(), size=(len(table), len(table)))
-        return sums.matrix @ x
+        return aggregate(sums, x)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
@@ -67,7 +69,7 @@ class SampledClassifier(NodeClassifier):
         h = multiply(features, self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
         table = self.table(x, edge_index)
         slots = self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)
-        return add_bias(slots.sum(1), self.output.bias)
+        return add_bias(add_slots(slots), self.output.bias)
 
     def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the neighbour table ``[N, bandwidth]``, drawn once per graph."""
@@ -122,5 +124,6 @@ class GAT5(SampledClassifier):
 
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
         """Return ``[N, bandwidth]``; they sum to 1 in each row."""
-        centre, slot = multiply(h, self.attention).unbind(1)
-        return F.leaky_relu(centre[:, None] + slot[table], 0.2).softmax(1)
+        scores = multiply(h, self.attention)
+        # `F.embedding` and not `scores[table, 1]`, whose gradient adds up in an order that depends on the threads.
+        return F.leaky_relu(scores[:, :1] + F.embedding(table, scores[:, 1:]).squeeze(2), 0.2).softmax(1)

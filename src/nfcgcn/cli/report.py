@@ -12,7 +12,7 @@ from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.reproduction import ledger
 from nfcgcn.reproduction.comparison import compare, select
 from nfcgcn.reproduction.experiment import Experiment
-from nfcgcn.reproduction.tables import Sheet, sheets
+from nfcgcn.reproduction.tables import Table, tables
 
 FOLDER = Path("runs/reproduction")
 
@@ -42,18 +42,18 @@ def print_tables(folder: Path, experiments: Sequence[Experiment], *, device: str
     for experiment in experiments:
         comparison = compare(experiment, results.records)
         if comparison.num_runs:
-            sheet = sheets(comparison)[0]
-            _print(f"{experiment.title}: {sheet.caption}", sheet)
+            table = tables(comparison)[0]
+            _print(f"{experiment.title}: {table.caption}", table)
 
 
-def _print(heading: str, sheet: Sheet) -> None:
+def _print(heading: str, table: Table) -> None:
     out.print(heading, style="bold", highlight=False, markup=False, soft_wrap=True)
     # All groups side by side would be wider than a terminal: a table each.
-    for start, (title, columns) in zip(sheet.starts, sheet.groups, strict=True):
-        table = make_table(*sheet.head, *columns)
+    for start, (title, columns) in zip(table.starts, table.groups, strict=True):
+        table = make_table(*table.head, *columns)
         table.title, table.title_justify = title or None, "left"
-        for row in sheet.rows:
+        for row in table.rows:
             cells = row[start : start + len(columns)]
             if any(cells):
-                table.add_row(*row[: len(sheet.head)], *cells)
+                table.add_row(*row[: len(table.head)], *cells)
         out.print(table)

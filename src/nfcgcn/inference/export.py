@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,8 @@ def export(
     free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "neighbours": {0: "nodes"}}
     dims = {name: Dim(name) for name in ("nodes", "edges")}
     shapes = {name: {axis: dims[size] for axis, size in free[name].items()} for name in example}
-    with plain_formulas(_by_slots(model) if isinstance(model, NFCGCN) else {}):
+    with warnings.catch_warnings(), plain_formulas(_by_slots(model) if isinstance(model, NFCGCN) else {}):
+        warnings.filterwarnings("ignore", message="The tensor attributes .*lstm")  # which the LSTM sets anew, unchanged
         program = trace(model, tuple(example.values()), dynamic_shapes=shapes)
     if path is not None:
         takes = {name: [free[name].get(axis, n) for axis, n in enumerate(t.shape)] for name, t in example.items()}

@@ -2,7 +2,7 @@
 
 For each case: values and every gradient lie as near the float64 reference as twice the reference's own error in the
 case's type, plus a small floor; memory that the variant did not write shows as NaN; inputs stay as they were; and the
-same call gives the same bits again, and for one thread or two.
+same call gives the same bits again, for one thread to four.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ def cases() -> list[Case]:
     ]
 
 
+THREADS = (1, 2, 3, 4)
+"""What Numba runs on of these is limited by ``NUMBA_NUM_THREADS``, by default the number of cores."""
+
 Operation = Callable[..., Tensor]
 OPERATIONS: dict[str, Operation] = {
     "projected": reference.projected,
@@ -141,11 +144,12 @@ def violation(
         if found[name].shape != exact.shape or found[name].dtype != dtype:
             return f"{name} is {found[name].dtype} {list(found[name].shape)}, not {dtype} {list(exact.shape)}"
         scale = exact.abs().max().item() if exact.numel() else 0.0
-        allowed = slack * (2 * _error(own[name], exact) + 16 * torch.finfo(dtype).eps * scale)
+        # In float64 the reference is the truth, and the floor must hold its own error too.
+        allowed = slack * (2 * _error(own[name], exact) + 32 * torch.finfo(dtype).eps * scale)
         error = _error(found[name], exact)
         if not error <= allowed:  # NaN is not
             return f"{name} is off by {error:.3g}, where {allowed:.3g} is allowed"
-    for threads in (1, 2):
+    for threads in THREADS:
         with _threads(threads):
             again = _run(variant, operation, case, dtype, inputs)
         if any(not torch.equal(found[name], again[name]) for name in found):

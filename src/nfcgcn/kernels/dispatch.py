@@ -11,18 +11,14 @@ from torch import Tensor
 from nfcgcn.errors import NFCError
 from nfcgcn.kernels.choice import choose, numba_refusal, triton_refusal
 from nfcgcn.kernels.node_feature_conv import refusal, variant_for
-from nfcgcn.kernels.product import Dropped
-from nfcgcn.kernels.product.reference import Sparse, product, sparse_product
+from nfcgcn.kernels.product import Dropped, has_kernel, product, sparse_product
+from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.rows import shifted
 from nfcgcn.kernels.sparse import normalised_adjacency, with_transpose
 from nfcgcn.method import node_feature_conv as nfc
 from nfcgcn.method import operations, sampling
 from nfcgcn.method.acceleration import accelerates, opaque
 from nfcgcn.method.node_feature_conv import Backend, NodeFeatureConv
-
-
-def has_cpu_kernels(t: Tensor) -> bool:
-    """Say whether our own loops can compute with this tensor."""
-    return t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) and not numba_refusal()
 
 
 def mask_seed(*rates: float) -> int:
@@ -108,11 +104,11 @@ def _dropout(h: Any, rate: float, training: bool) -> Any:
     if not training or rate == 0 or not isinstance(h, Tensor):
         return NotImplemented
     if h.layout == torch.sparse_csr and not h.requires_grad:
-        if has_cpu_kernels(h):
+        if has_kernel(h):
             return Dropped(h, rate, torch.randint(2**62, ()))
         entries = with_transpose(h)
         return entries.with_values(F.dropout(entries.matrix.values(), rate))
-    if h.layout != torch.strided or h.dim() != 2 or not has_cpu_kernels(h):
+    if h.layout != torch.strided or h.dim() != 2 or not has_kernel(h):
         return NotImplemented
     from nfcgcn.kernels.masks import cpu
 
@@ -124,16 +120,21 @@ def _dropout(h: Any, rate: float, training: bool) -> Any:
 @opaque
 def _multiply(h: Any, matrix: Tensor) -> Tensor:
     if isinstance(h, Dropped):
-        from nfcgcn.kernels.product import cpu
+        from nfcgcn.kernels.product import dropped
 
-        return cpu.dropped_product(h.whole, matrix, dropout=h.rate, seed=int(h.seed))
+        return dropped.dropped_product(h.whole, matrix, dropout=h.rate, seed=int(h.seed))
     if isinstance(h, Sparse):
         return sparse_product(h, matrix)
     if h.layout == torch.sparse_csr and not h.requires_grad and h.device.type in ("cpu", "cuda"):
         return sparse_product(with_transpose(h), matrix)
-    if h.layout == torch.strided and h.dim() == 2 and has_cpu_kernels(h):
+    if h.layout == torch.strided and h.dim() == 2 and has_kernel(h, matrix):
         return product(h, matrix)
     return NotImplemented
+
+
+@accelerates(operations.add_bias)
+def _add_bias(h: Tensor, bias: Tensor) -> Tensor:
+    return shifted(h, bias)
 
 
 @accelerates(operations.propagate)

@@ -38,19 +38,19 @@ class Emitter:
     def __init__(self, builder: Any, number: Any, size: int) -> None:
         self.builder, self.number, self.size = builder, number, size
 
-    def tiles(self, length: Any, *, wide: bool = True) -> Iterator[tuple[Any, Any, int]]:
+    def tiles(self, length: Any, *, widest: int = 4) -> Iterator[tuple[Any, Any, int]]:
         """Cover ``range(length)``: yield where a tile starts, its vector type and how many vectors it has.
 
-        The code emitted between two yields runs for every tile of that kind. Only where `wide` are there several.
+        The code emitted between two yields runs for every tile of that kind, of `widest` vectors at most.
         """
         lanes = BYTES // self.size
-        kinds = [(4, lanes), (2, lanes)] * wide + [(1, lanes), (1, 4), (1, 1)]
+        kinds = [(width, lanes) for width in (4, 2, 1) if width <= widest] + [(1, count) for count in (8, 4, 1)]
         for start, (width, count) in self._cover(length, {width * count: (width, count) for width, count in kinds}):
             yield start, ir.VectorType(self.number, count), width
 
     def strips(self, rows: Any) -> Iterator[tuple[Any, int]]:
         """Cover ``range(rows)`` likewise: yield where a strip starts and how many rows it has."""
-        yield from self._cover(rows, {8: 8, 1: 1})
+        yield from self._cover(rows, {8: 8, 4: 4, 2: 2, 1: 1})
 
     def _cover(self, length: Any, kinds: dict[int, Any]) -> Iterator[tuple[Any, Any]]:
         start = self._int(0)

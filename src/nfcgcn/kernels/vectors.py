@@ -12,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from nfcgcn.kernels.compiler import primitive
 from nfcgcn.kernels.emitter import BYTES, Emitter, intrinsic
-from nfcgcn.kernels.masks.cpu import primitive
 
 
 @primitive
@@ -44,6 +44,31 @@ def combine(
                 loops.store(loops.get(total), out, place)
 
     return intrinsic(emit, out, at, source, base, pitch, indices, values, first, kept, length)
+
+
+@primitive
+def sum_rows(
+    _: Any, out: Any, at: Any, source: Any, pitch: Any, indices: Any, values: Any, first: Any, count: Any, length: Any
+) -> Any:
+    """``out[at + l] = sum_e values[e] * source[pitch * indices[e] + l]``, `count` entries ``e`` from `first` on."""
+
+    def emit(
+        loops: Emitter, out: Any, at: Any, source: Any, pitch: Any, indices: Any, values: Any, first: Any, count: Any,
+        length: Any,
+    ) -> None:  # fmt: skip
+        for lane, vector, width in loops.tiles(length):
+            sums = [loops.variable(ir.Constant(vector, None)) for _ in range(width)]
+            with loops.each(count) as step:
+                entry = loops.add(first, step)
+                value = loops.spread(loops.read(values, entry), vector)
+                row = loops.add(loops.times(pitch, loops.read(indices, entry)), lane)
+                for i, total in enumerate(sums):
+                    term = loops.load(source, loops.shift(row, i * vector.count), vector)
+                    loops.set(total, loops.fused(value, term, loops.get(total)))
+            for i, total in enumerate(sums):
+                loops.store(loops.get(total), out, loops.shift(loops.add(at, lane), i * vector.count))
+
+    return intrinsic(emit, out, at, source, pitch, indices, values, first, count, length)
 
 
 @primitive
@@ -111,7 +136,7 @@ def add_weighted(
     def emit(
         loops: Emitter, out: Any, at: Any, weights: Any, first: Any, source: Any, base: Any, steps: Any, length: Any
     ) -> None:
-        for lane, vector, _ in loops.tiles(length, wide=False):
+        for lane, vector, _ in loops.tiles(length, widest=1):
             weight = loops.load(weights, loops.add(first, lane), vector)
             with loops.each(steps) as step:
                 here = loops.add(lane, loops.times(step, length))
@@ -126,7 +151,7 @@ def add_inner(_: Any, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, s
     """``out[at + l] += sum_k a[a_at + k length + l] * b[b_at + k length + l]`` for ``k < steps`` and ``l < length``."""
 
     def emit(loops: Emitter, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, length: Any) -> None:
-        for lane, vector, _ in loops.tiles(length, wide=False):
+        for lane, vector, _ in loops.tiles(length, widest=1):
             place = loops.add(at, lane)
             total = loops.variable(loops.load(out, place, vector))
             with loops.each(steps) as step:
@@ -166,19 +191,22 @@ def _product(*, add: bool) -> Callable[..., None]:
         loops: Emitter, c: Any, c_at: Any, c_row: Any, rows: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, b: Any,
         b_at: Any, b_step: Any, steps: Any, length: Any,
     ) -> None:  # fmt: skip
-        for row, height in loops.strips(rows):
-            for lane, vector, _ in loops.tiles(length, wide=False):
-                sums = [loops.variable(ir.Constant(vector, None)) for _ in range(height)]
+        for lane, vector, width in loops.tiles(length, widest=2):
+            for row, height in loops.strips(rows):
+                sums = [[loops.variable(ir.Constant(vector, None)) for _ in range(width)] for _ in range(height)]
                 with loops.each(steps) as step:
-                    term = loops.load(b, loops.add(b_at, loops.times(step, b_step), lane), vector)
-                    for i, total in enumerate(sums):
+                    here = loops.add(b_at, loops.times(step, b_step), lane)
+                    terms = [loops.load(b, loops.shift(here, j * vector.count), vector) for j in range(width)]
+                    for i, totals in enumerate(sums):
                         place = loops.add(a_at, loops.times(loops.shift(row, i), a_row), loops.times(step, a_step))
                         value = loops.spread(loops.read(a, place), vector)
-                        loops.set(total, loops.fused(value, term, loops.get(total)))
-                for i, total in enumerate(sums):
-                    place = loops.add(c_at, loops.times(loops.shift(row, i), c_row), lane)
-                    value = loops.get(total)
-                    loops.store(loops.plus(value, loops.load(c, place, vector)) if add else value, c, place)
+                        for total, term in zip(totals, terms, strict=True):
+                            loops.set(total, loops.fused(value, term, loops.get(total)))
+                for i, totals in enumerate(sums):
+                    for j, total in enumerate(totals):
+                        first = loops.add(c_at, loops.times(loops.shift(row, i), c_row), lane)
+                        place, value = loops.shift(first, j * vector.count), loops.get(total)
+                        loops.store(loops.plus(value, loops.load(c, place, vector)) if add else value, c, place)
 
     return emit
 
@@ -209,7 +237,7 @@ def tanh(_: Any, out: Any, at: Any, length: Any) -> Any:
     def emit(loops: Emitter, out: Any, at: Any, length: Any) -> None:
         above, below = _tanh_polynomials(7 if loops.size == 4 else 14)
         limit = 9.2 if loops.size == 4 else 20.0  # where tanh is 1 to the last place
-        for lane, vector, _ in loops.tiles(length, wide=False):
+        for lane, vector, _ in loops.tiles(length, widest=1):
             place = loops.add(at, lane)
             value = loops.load(out, place, vector)
             with loops.unless_zero(value):  # many are, where no nonzero falls into a window

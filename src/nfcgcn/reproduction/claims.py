@@ -1,7 +1,7 @@
-"""The paper's sentences, each judged by a rule on stored results.
+"""The claims of the paper, each judged by stored results.
 
-A rule looks at parts (datasets, or a dataset and a model) and says of each whether the sentence is true there. It holds
-if all parts do, in part if some do. A part with too few seeds of what it compares leaves it undecided.
+A claim is checked in parts: once per dataset, or once per dataset and baseline. It holds if it holds in all parts, and
+holds in part if it holds in some. It is undecided if any part has too few seeds.
 """
 
 from __future__ import annotations
@@ -10,28 +10,40 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nfcgcn.reproduction import evidence as rules
-from nfcgcn.reproduction.evidence import Found, Part
+from nfcgcn.reproduction.evidence import (
+    MUCH_SLOWER,
+    Comparisons,
+    Part,
+    aggregates_better,
+    competitive,
+    converges,
+    needs_labels,
+    outperforms,
+    rises,
+    slower,
+    steadier,
+    steady,
+)
 
 Verdict = Literal["holds", "holds in part", "does not hold", "not enough results"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and what became of it."""
+    """A sentence of the paper, and whether our results confirm it."""
 
     name: str
     sentence: str
-    rule: str
-    """What was asked of each part, in words."""
+    criterion: str
+    """When it holds, in words."""
     experiment: str
-    """Where the evidence stands."""
+    """The experiment whose results decide it."""
     verdict: Verdict
     parts: tuple[Part, ...]
 
 
 def judge(parts: Sequence[Part]) -> Verdict:
-    """Put parts together."""
+    """Return the verdict on a claim from its parts."""
     if not parts or any(part.holds is None for part in parts):
         return "not enough results"
     if all(part.holds for part in parts):
@@ -39,82 +51,81 @@ def judge(parts: Sequence[Part]) -> Verdict:
     return "holds in part" if any(part.holds for part in parts) else "does not hold"
 
 
-def claims(found: Found) -> list[Claim]:
-    """Judge every claim by the experiments there are."""
+def claims(comparisons: Comparisons) -> list[Claim]:
+    """Judge every claim by the experiments that have been run."""
     judged = []
-    for name, sentence, rule, experiment, look in _CLAIMS:
-        parts = tuple(look(found)) if experiment in found else ()
-        judged.append(Claim(name, sentence, rule, experiment, judge(parts), parts))
+    for name, sentence, criterion, experiment, check in _CLAIMS:
+        parts = tuple(check(comparisons)) if experiment in comparisons else ()
+        judged.append(Claim(name, sentence, criterion, experiment, judge(parts), parts))
     return judged
 
 
-_CLAIMS: tuple[tuple[str, str, str, str, Callable[[Found], Iterable[Part]]], ...] = (
+_CLAIMS: tuple[tuple[str, str, str, str, Callable[[Comparisons], Iterable[Part]]], ...] = (
     (
         "Outperforms all baselines",
         "NFC-GCN outperforms existing GCN methods across all three datasets",
-        "On a dataset it holds where NFC-GCN 1D is significantly above every baseline (paired test, 95 %).",
+        "Holds on a dataset if NFC-GCN 1D is significantly above every baseline (paired test, 95 %).",
         "accuracy",
-        rules.outperforms,
+        outperforms,
     ),
     (
         "Converges in fewer epochs",
         "the NFC-GCN model took much fewer epochs to converge compared to GCN and GAT",
-        "Holds against a model where the epochs to 99 % of the final validation accuracy are significantly fewer.",
+        "Holds against a model if NFC-GCN reaches 99 % of its final validation accuracy in significantly fewer epochs.",
         "convergence",
-        rules.converges,
+        converges,
     ),
     (
         "Steadier with depth than GCN",
         "NFC-GCN has much smaller performance variation than GCN",
-        "On a dataset it holds where a seed's highest less its lowest accuracy over K = 1 to 5 is significantly "
-        "smaller than GCN's.",
+        "Holds on a dataset if the highest minus the lowest accuracy over K = 1 to 5, computed per seed, is "
+        "significantly smaller than GCN's.",
         "depth-planetoid",
-        rules.steadier,
+        steadier,
     ),
     (
         "Changes little with depth",
         "the three citation datasets' test accuracy changes less than 3.50%",
-        "On a dataset it holds where the mean accuracies of K = 1 to 5 are less than 3.50 points apart. The paper "
-        "prints 3.21 for PubMed, but its own column has 3.72.",
+        "Holds on a dataset if the mean accuracies of K = 1 to 5 are less than 3.50 points apart. The paper prints "
+        "3.21 for PubMed, but the numbers in its own column are 3.72 apart.",
         "depth",
-        rules.steady,
+        steady,
     ),
     (
         "Accuracy rises with n",
         "consistent improvement in accuracy with increasing n",
-        "On a dataset it holds where the slope over n = 2 to 6, a seed at a time, is significantly positive.",
+        "Holds on a dataset if the slope of the accuracy over n = 2 to 6, computed per seed, is significantly positive.",
         "bandwidth",
-        rules.rises,
+        rises,
     ),
     (
         "Competitive without GCN layers",
         "our method can get competitive performance without the GCN layers",
-        "On a dataset it holds where the mean is at most 1 point below the best other method, both as the paper prints "
-        "it and as run here.",
+        "Holds on a dataset if the mean is at most 1 point below the best other method, both as printed in the paper "
+        "and as run here.",
         "no-gcn",
-        rules.competitive,
+        competitive,
     ),
     (
         "Uses neighbours' features best",
         "Our methods significantly increase the test accuracy",
-        "On a dataset it holds where NFC without GCN layers is significantly above both other ways to use five "
-        "neighbours.",
+        "Holds on a dataset if NFC without GCN layers is significantly above both other ways to use five neighbours.",
         "no-gcn",
-        rules.aggregates_better,
+        aggregates_better,
     ),
     (
         "Needs many labels",
         "NFC-GCN needs more training samples to learn the parameters",
-        "On a dataset it holds where the difference to GCN grows significantly from the fewest labels to the most.",
+        "Holds on a dataset if the lead over GCN grows significantly from the fewest labels to the most.",
         "label-rate",
-        rules.needs_labels,
+        needs_labels,
     ),
     (
         "Slower to train",
         "our training time is much more than other methods",
-        f"On a dataset it holds where an epoch of NFC-GCN 1D takes at least {rules.MUCH:g} times as long as GCN's. "
-        "Plain PyTorch is what it costs without our kernels.",
+        f"Holds on a dataset if an epoch of NFC-GCN 1D takes at least {MUCH_SLOWER:g} times as long as GCN's. "
+        "The row of plain PyTorch shows the cost without our kernels.",
         "cost",
-        rules.slower,
+        slower,
     ),
 )

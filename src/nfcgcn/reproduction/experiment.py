@@ -1,4 +1,4 @@
-"""The paper's tables and figures as data: a TOML file each, and the runs it asks for."""
+"""The paper's tables and figures as data: one TOML file per table or figure, and the runs that it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from nfcgcn.config.registry import Config, make_config
 from nfcgcn.data import DATASETS
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.settings import one_line
+from nfcgcn.training.values import Stopping
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,14 +33,14 @@ EXPERIMENTS = (
     "label-rate",
     "degrees",
 )
-"""In the order in which a page shows them."""
+"""In the order in which the page shows them."""
 Kind = Literal["train", "cost", "degrees"]
 Show = Literal["table", "lines", "curves", "convergence", "cost", "degrees"]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One setting that every row is tried at several values of."""
+    """The setting that varies along a figure's axis: every row is run once per value."""
 
     setting: str
     label: str
@@ -55,10 +56,10 @@ class Row:
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     datasets: tuple[str, ...] = ()
-    """Only these; none: all of the experiment's."""
+    """Only these datasets; if empty, all of the experiment's."""
     per_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)
-    """What the paper prints for a dataset, in %, or a list of it along the axis."""
+    """What the paper prints per dataset, in %: one number, or a list with one number per value of the axis."""
     note: str = ""
 
 
@@ -69,6 +70,7 @@ class Experiment:
     name: str
     title: str
     about: str
+    """What it shows. `{best_is}` in the file stands for how the best epoch is chosen, taken from the settings."""
     rows: tuple[Row, ...]
     datasets: tuple[str, ...]
     source: str = ""
@@ -76,29 +78,29 @@ class Experiment:
     kind: Kind = "train"
     show: Show = "table"
     history: bool = False
-    """Whether every epoch's figures are kept."""
+    """Whether losses and accuracies are stored for every epoch."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     axis: Axis | None = None
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All that decides a run's figures but its seed and the machine."""
+    """Everything that decides the result of a run, except its seed and the machine."""
 
     kind: Kind
     dataset: str
     model: str
     values: Mapping[str, Any]
-    """Every setting. Empty where nothing is trained."""
+    """Every setting; empty if nothing is trained."""
 
     @property
     def id(self) -> str:
-        """A digest of it."""
-        told = json.dumps([self.kind, self.dataset, self.model, self.values], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        """A digest of the setup: two setups share it only if they are equal."""
+        content = json.dumps([self.kind, self.dataset, self.model, self.values], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def config(self) -> Config:
-        """Return the settings as training takes them."""
+        """Return the settings in the form that training needs."""
         return make_config(self.model, dataset=self.dataset, preset="default", settings=self.values)
 
     def __str__(self) -> str:
@@ -112,9 +114,9 @@ class Entry:
     row: str
     dataset: str
     x: Any
-    """The axis's value; None without an axis."""
+    """The value on the axis; None without an axis."""
     paper: Any
-    """What the paper prints for it, in % (for degrees: highest, lowest, mean, median); None where it prints nothing."""
+    """What the paper prints, in % (for degrees: highest, lowest, mean, median); None if it prints nothing."""
     setup: Setup
 
 
@@ -139,6 +141,7 @@ def read_experiment(name: str, text: str) -> Experiment:
             **{**values, "datasets": tuple(values["datasets"])},
         )
         _check(experiment)
+        experiment = replace(experiment, about=experiment.about.replace("{best_is}", _best_is(experiment)))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"experiment '{name}': {one_line(reason)}") from error
@@ -159,20 +162,26 @@ def _check(experiment: Experiment) -> None:
     entries(experiment)
 
 
+def _best_is(experiment: Experiment) -> str:
+    """Say how the best epoch is chosen, by the settings of all rows."""
+    monitors = dict.fromkeys(e.setup.values["monitor"] for e in entries(experiment) if "monitor" in e.setup.values)
+    return " or ".join(Stopping(monitor).best_is for monitor in monitors)
+
+
 def entries(experiment: Experiment) -> list[Entry]:
-    """List the cells of the table, row by row, along the axis, over the datasets."""
+    """List the cells of the table: per row, per value of the axis, per dataset."""
     axis = experiment.axis
-    found = []
+    cells = []
     for row in experiment.rows:
-        for place, x in enumerate(axis.values if axis else (None,)):
+        for position, x in enumerate(axis.values if axis else (None,)):
             for dataset in row.datasets or experiment.datasets:
-                told = row.paper.get(dataset)
-                if axis and told is not None:
-                    told = told[place] if place < len(told) else None
+                printed = row.paper.get(dataset)
+                if axis and printed is not None:
+                    printed = printed[position] if position < len(printed) else None
                 point = {} if axis is None else {axis.setting: x}
                 settings = {**experiment.settings, **row.settings, **row.per_dataset.get(dataset, {}), **point}
-                found.append(Entry(row.label, dataset, x, told, _setup(experiment.kind, row, dataset, settings)))
-    return found
+                cells.append(Entry(row.label, dataset, x, printed, _setup(experiment.kind, row, dataset, settings)))
+    return cells
 
 
 def _setup(kind: Kind, row: Row, dataset: str, settings: Mapping[str, Any]) -> Setup:

@@ -1,4 +1,4 @@
-"""The figures of the paper's reproduction, as self-contained SVG documents, and what each shows in words."""
+"""The figures of the reproduction, as self-contained SVG documents, and a description of each in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nfcgcn.evaluation import summarise
 from nfcgcn.reports.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, short, svg
-from nfcgcn.reproduction.comparison import Comparison, place_name, title, value_name
+from nfcgcn.reproduction.comparison import Comparison, axis_point_name, title, value_name
 from nfcgcn.reproduction.evidence import seconds
 from nfcgcn.reproduction.experiment import Axis
 from nfcgcn.reproduction.tables import gcn_seconds, histories
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _COLOURS = {"nfc-gcn": 0, "gcn": 5, "gat": 2, "nfc-gcn-2d": 4, "fastgcn": 1, "sage-mean": 3, "gcn-5": 5, "gat-5": 2}
-"""Of each model, in the palette; yellow is too faint for lines."""
+"""The place of each model's colour in the palette; yellow is too faint for lines."""
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _PANEL = (2.6, 2.3)
-"""Inches of a panel with lines."""
+"""Width and height of a panel with lines, in inches."""
 _CURVES = (
     ("train_loss", "Training loss"),
     ("val_loss", "Validation loss"),
@@ -36,7 +36,7 @@ _CURVES = (
 
 
 def draw(comparison: Comparison) -> str | None:
-    """Draw an experiment's figure; None where it has no more to show than its table."""
+    """Draw the figure of an experiment; return None if its table shows everything."""
     drawings: dict[str, Callable[[Figure, Comparison], None]] = {
         "table": _dots,
         "lines": _lines,
@@ -53,36 +53,36 @@ def draw(comparison: Comparison) -> str | None:
 
 
 def describe(comparison: Comparison) -> str:
-    """Say in words what an experiment's figure shows."""
-    words: dict[str, Callable[[Comparison, str, str], str]] = {
-        "table": _say_mean,
-        "lines": _say_line,
-        "curves": _say_curve,
-        "convergence": _say_epochs,
-        "cost": _say_cost,
+    """Describe in words what the figure of an experiment shows."""
+    describers: dict[str, Callable[[Comparison, str, str], str]] = {
+        "table": _describe_mean,
+        "lines": _describe_line,
+        "curves": _describe_curve,
+        "convergence": _describe_epochs,
+        "cost": _describe_cost,
     }
-    say = words[comparison.experiment.show]
+    describe_row = describers[comparison.experiment.show]
     parts = []
     for dataset in comparison.experiment.datasets:
-        said = [text for row in _rows(comparison) if (text := say(comparison, row, dataset))]
-        parts += [f"{title(dataset)}: {', '.join(said)}"] if said else []
+        texts = [text for row in _rows(comparison) if (text := describe_row(comparison, row, dataset))]
+        parts += [f"{title(dataset)}: {', '.join(texts)}"] if texts else []
     return f"{comparison.experiment.title}. {'; '.join(parts)}."
 
 
-def _say_mean(comparison: Comparison, row: str, dataset: str) -> str:
+def _describe_mean(comparison: Comparison, row: str, dataset: str) -> str:
     return ", ".join(
         f"{row} {cell.summary['mean']:.1f}%" for cell in comparison.find(row=row, dataset=dataset) if cell.summary
     )
 
 
-def _say_line(comparison: Comparison, row: str, dataset: str) -> str:
+def _describe_line(comparison: Comparison, row: str, dataset: str) -> str:
     cells = [cell for cell in comparison.find(row=row, dataset=dataset) if cell.records]
     ends = [cell for cell in (cells[:1] + cells[-1:]) if cell.summary]
-    told = (f"{c.summary['mean']:.1f}% at {place_name(comparison, c.entry.x)}" for c in ends if c.summary)
-    return f"{row} from {' to '.join(told)}" if ends else ""
+    values = (f"{c.summary['mean']:.1f}% at {axis_point_name(comparison, c.entry.x)}" for c in ends if c.summary)
+    return f"{row} from {' to '.join(values)}" if ends else ""
 
 
-def _say_curve(comparison: Comparison, row: str, dataset: str) -> str:
+def _describe_curve(comparison: Comparison, row: str, dataset: str) -> str:
     runs = [run for cell in comparison.find(row=row, dataset=dataset) for run in histories(cell)]
     if not runs:
         return ""
@@ -91,14 +91,14 @@ def _say_curve(comparison: Comparison, row: str, dataset: str) -> str:
     return f"{row} ends at validation loss {loss:.2f} and accuracy {last:.1f}%"
 
 
-def _say_epochs(comparison: Comparison, row: str, dataset: str) -> str:
+def _describe_epochs(comparison: Comparison, row: str, dataset: str) -> str:
     cells = [cell for cell in comparison.find(row=row, dataset=dataset) if cell.records]
-    return ", ".join(f"{row} {np.mean(list(cell.epochs.values())):.0f} epochs" for cell in cells)
+    return ", ".join(f"{row} {np.mean(list(cell.epochs_to_99.values())):.0f} epochs" for cell in cells)
 
 
-def _say_cost(comparison: Comparison, row: str, dataset: str) -> str:
+def _describe_cost(comparison: Comparison, row: str, dataset: str) -> str:
     cells = [cell for cell in comparison.find(row=row, dataset=dataset) if cell.records]
-    return ", ".join(f"{row} {1000 * seconds(cell):.2f} ms an epoch" for cell in cells)
+    return ", ".join(f"{row} {1000 * seconds(cell):.2f} ms per epoch" for cell in cells)
 
 
 def _rows(comparison: Comparison) -> list[str]:
@@ -106,13 +106,13 @@ def _rows(comparison: Comparison) -> list[str]:
 
 
 def _look(comparison: Comparison, row: str) -> tuple[str, str, Any]:
-    """Return colour, marker and dashes: colour is the model, the rest tells all rows apart; ours begin with a line."""
+    """Return colour, marker and dashes: the colour shows the model, marker and dashes the row; our first is solid."""
     rows = comparison.experiment.rows
     model = next(r.model for r in rows if r.label == row)
     colour = PALETTE[_COLOURS.get(model, len(PALETTE) - 1)]
     order = [r.label for r in sorted(rows, key=lambda r: not r.model.startswith("nfc"))]
-    place = order.index(row)
-    return colour, MARKERS[place % len(MARKERS)], _DASHES[place % len(_DASHES)]
+    position = order.index(row)
+    return colour, MARKERS[position % len(MARKERS)], _DASHES[position % len(_DASHES)]
 
 
 def _lines(figure: Figure, comparison: Comparison) -> None:
@@ -136,11 +136,11 @@ def _lines(figure: Figure, comparison: Comparison) -> None:
         ends = [end for row in _rows(comparison) for end in _line(axes, comparison, row, dataset, places)]
         _label_ends(axes, ends, height)
     paper = any(cell.entry.paper is not None for cell in comparison.cells)
-    _note(figure, "line: mean over seeds; band: ± one deviation" + ("; hollow: the paper's figures" if paper else ""))
+    _note(figure, "line: mean over seeds; band: ± one standard deviation" + ("; hollow: the paper's numbers" if paper else ""))
 
 
 def _places(axis: Axis) -> dict[Any, float]:
-    """Lay the axis's values out: by their logarithm where they grow by more than ten times, what is no number last."""
+    """Return where each value of the axis is drawn: by its logarithm if values grow more than tenfold, text last."""
     numbers = [value for value in axis.values if isinstance(value, int | float)]
     wide = bool(numbers) and min(numbers) > 0 and max(numbers) > 10 * min(numbers)
     places = {value: float(np.log2(value)) if wide else float(value) for value in numbers}
@@ -154,7 +154,7 @@ def _places(axis: Axis) -> dict[Any, float]:
 def _line(
     axes: Axes, comparison: Comparison, row: str, dataset: str, places: dict[Any, float]
 ) -> list[tuple[float, str, str]]:
-    """Draw a row, and the paper's figures of it; return where its labels belong."""
+    """Draw a row and the paper's numbers for it; return where the labels of its lines belong."""
     colour, marker, dashes = _look(comparison, row)
     cells = comparison.find(row=row, dataset=dataset)
     done = [(places[cell.entry.x], cell.summary) for cell in cells if cell.summary]
@@ -166,14 +166,14 @@ def _line(
         axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
         axes.plot(x, mean, color=colour, marker=marker, markersize=5, linewidth=1.6, linestyle=dashes, clip_on=False)
         ends.append((float(mean[-1]), row, colour))
-    told = [(places[cell.entry.x], cell.entry.paper) for cell in cells if cell.entry.paper is not None]
-    if told:
+    printed = [(places[cell.entry.x], cell.entry.paper) for cell in cells if cell.entry.paper is not None]
+    if printed:
         look: dict[str, Any] = {"color": INK, "markerfacecolor": "white", "markersize": 5, "marker": marker}
-        axes.plot(*zip(*told, strict=True), linewidth=0.9, linestyle=(0, (2, 2)), zorder=3, clip_on=False, **look)
-        if told[-1][0] == max(places.values()):
-            ends.append((told[-1][1], "paper", INK))
+        axes.plot(*zip(*printed, strict=True), linewidth=0.9, linestyle=(0, (2, 2)), zorder=3, clip_on=False, **look)
+        if printed[-1][0] == max(places.values()):
+            ends.append((printed[-1][1], "paper", INK))
         else:
-            axes.annotate("paper", told[-1], (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+            axes.annotate("paper", printed[-1], (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
     return ends
 
 
@@ -186,10 +186,10 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], height: floa
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights from 0 to 1 at least `gap` apart, in their order and as little as can be."""
+    """Move heights between 0 and 1 at least `gap` apart, as little as possible and without changing their order."""
     order = np.argsort(heights, kind="stable")
     groups = [[float(heights[i])] for i in order]
-    # Labels that would touch are laid out around their common middle, as one block, until no two blocks touch.
+    # Labels that would touch become one block around their common middle, until no two blocks touch.
     while True:
         blocks = [
             (float(np.mean(g)) - gap * (len(g) - 1) / 2, float(np.mean(g)) + gap * (len(g) - 1) / 2) for g in groups
@@ -199,10 +199,10 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
             break
         groups[touching : touching + 2] = [groups[touching] + groups[touching + 1]]
     placed = [start + gap * i for (start, _), group in zip(blocks, groups, strict=True) for i in range(len(group))]
-    found = [0.0] * len(heights)
-    for place, i in zip(placed, order, strict=True):
-        found[int(i)] = place
-    return found
+    result = [0.0] * len(heights)
+    for height, i in zip(placed, order, strict=True):
+        result[int(i)] = height
+    return result
 
 
 def _dots(figure: Figure, comparison: Comparison) -> None:
@@ -217,7 +217,7 @@ def _dots(figure: Figure, comparison: Comparison) -> None:
                     low, high = cell.summary["ci95"] or (cell.summary["mean"],) * 2
                     axes.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt", alpha=0.6)
                     axes.plot([cell.summary["mean"]], [y], marker, color=colour, markersize=6)
-    _note(figure, "filled: ours, mean with its 95 % interval; hollow: the paper's figure")
+    _note(figure, "filled: our mean with its 95 % interval; hollow: the paper's number")
 
 
 def _reaches(figure: Figure, comparison: Comparison) -> None:
@@ -228,17 +228,17 @@ def _reaches(figure: Figure, comparison: Comparison) -> None:
             for cell in comparison.find(row=row, dataset=dataset):
                 if not cell.records:
                     continue
-                x = np.sort(list(cell.epochs.values()))
+                x = np.sort(list(cell.epochs_to_99.values()))
                 axes.plot(x, y + _beside(x), marker, color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
                 mean = summarise(list(x))["mean"]
                 axes.plot([mean, mean], [y - 0.33, y + 0.33], color=colour, linewidth=2)
                 axes.text(mean, y - 0.36, f"{mean:.0f}", color=colour, fontsize=8, fontweight="bold", ha="center")
         axes.set_xlim(left=0)
-    _note(figure, "a dot a seed; bar: mean")
+    _note(figure, "one dot per seed; bar: mean")
 
 
 def _beside(x: Array) -> Array:
-    """Set equal values beside each other."""
+    """Return offsets that put equal values beside each other."""
     return np.array([0.07 * (int((x[:i] == value).sum()) - ((x == value).sum() - 1) / 2) for i, value in enumerate(x)])
 
 
@@ -246,7 +246,7 @@ def _costs(figure: Figure, comparison: Comparison) -> None:
     rows = _rows(comparison)
     from matplotlib.ticker import NullFormatter
 
-    for axes, dataset in _row_panels(figure, comparison, "times GCN's epoch"):
+    for axes, dataset in _row_panels(figure, comparison, "time per epoch, GCN = 1"):
         gcn = gcn_seconds(comparison, dataset)
         cells = [(y, cell) for y, row in enumerate(rows) for cell in comparison.find(row=row, dataset=dataset)]
         times = {y: seconds(cell) / (gcn or 1e-3) for y, cell in cells if cell.records and seconds(cell)}
@@ -256,22 +256,22 @@ def _costs(figure: Figure, comparison: Comparison) -> None:
         for y, share in times.items():
             colour, _, _ = _look(comparison, rows[y])
             axes.barh(y, share - low, left=low, height=0.62, color=colour, alpha=0.75, linewidth=0)
-            told = f"{_figure(share)} \u00d7, {_figure(1000 * share * gcn)} ms" if gcn else f"{_figure(share)} ms"
-            axes.annotate(told, (share, y), (4, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
+            label = f"{_number(share)} \u00d7, {_number(1000 * share * gcn)} ms" if gcn else f"{_number(share)} ms"
+            axes.annotate(label, (share, y), (4, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
         axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
         ticks = [10.0**e for e in range(-3, 6) if low <= 10.0**e <= high]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.xaxis.set_minor_formatter(NullFormatter())
         if gcn is None:
-            axes.set_xlabel("ms an epoch")
+            axes.set_xlabel("ms per epoch")
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
 def _row_panels(figure: Figure, comparison: Comparison, label: str, *, height: float = 0.27) -> list[tuple[Axes, str]]:
-    """Return a panel a dataset, with the rows' names at the left of the first."""
+    """Return one panel per dataset, with the names of the rows at the left of the first."""
     rows = _rows(comparison)
     figure.set_size_inches(1, 1)
     panels = []
@@ -314,7 +314,7 @@ def _curves(figure: Figure, comparison: Comparison) -> None:
             axes.set_xlim(0, length)
             ends.append((float(mean[-1]), row, colour))
         _label_ends(axes, ends, height)
-    _note(figure, f"{title(dataset)}; line: mean over seeds; band: ± one deviation", below=height + 0.85)
+    _note(figure, f"{title(dataset)}; line: mean over seeds; band: ± one standard deviation", below=height + 0.85)
 
 
 def _note(figure: Figure, text: str, *, below: float = 0.0) -> None:

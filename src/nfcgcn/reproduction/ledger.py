@@ -1,7 +1,7 @@
-"""The file of finished runs: a line of JSON each, only ever added to, shared by any number of processes.
+"""The file of finished runs: one line of JSON per run. Lines are only added, by any number of processes at once.
 
-A line is written under a lock and pushed to the disk, so that a kill at any moment costs no more than the runs under
-way: a line it cuts short counts as unwritten, and is removed before the next is added.
+A line is written under a lock and flushed to disk at once. If a process is killed, only its unfinished runs are lost: a
+line that was cut short counts as not written, and is removed before the next line is added.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from nfcgcn.settings import one_line
 FILE = "cells.jsonl"
 LOCK = ".lock"
 MOST_BYTES = 512 * 2**20
-"""What a ledger holds at most."""
+"""A larger file is not read."""
 Record = dict[str, Any]
 Key = tuple[str, int, str]
 
 
 class LedgerError(NFCError):
-    """A folder of results that cannot be read or written."""
+    """A folder of results cannot be read or written."""
 
 
 def key_of(setup: str, seed: int, where: Mapping[str, str]) -> Key:
-    """Return what no two lines share: the setup's id, the seed, and the device and versions."""
+    """Return what identifies a run: the id of its setup, its seed, and the machine with its versions."""
     return setup, seed, json.dumps(where, sort_keys=True)
 
 
 def read(folder: Path) -> list[Record]:
-    """Return all finished runs of a folder, none where it has no ledger."""
+    """Return all finished runs of a folder; an empty list if it has no ledger."""
     path = folder / FILE
     try:
         with path.open("rb") as file:
@@ -46,7 +46,7 @@ def read(folder: Path) -> list[Record]:
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
     if len(content) > MOST_BYTES:
-        raise LedgerError(f"{path} is too large for a ledger, which has at most {MOST_BYTES // 2**20} MiB")
+        raise LedgerError(f"{path} is too large for a ledger: at most {MOST_BYTES // 2**20} MiB are read")
     return _parse(path, content)
 
 
@@ -60,14 +60,14 @@ def _parse(path: Path, content: bytes, first: int = 1) -> list[Record]:
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise LedgerError(
-                f"{path}, line {number}, is no finished run: {one_line(reason)}; remove the line to run it again"
+                f"{path}, line {number}, is not a finished run: {one_line(reason)}; remove the line to run it again"
             ) from error
         records.append(record)
     return records
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no figure")
+    raise ValueError(f"{constant} is not a finite number")
 
 
 SHARES = ("test_accuracy", "val_accuracy")
@@ -76,7 +76,7 @@ AMOUNTS = {
     "cost": ("seconds_per_epoch", "peak_mib", "parameters"),
     "degrees": (),
 }
-"""The figures of a run of each kind."""
+"""The numbers that a run of each kind must have, all of them at least 0."""
 CURVES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
 DEGREES = ("highest", "lowest", "mean", "median")
 
@@ -84,33 +84,45 @@ DEGREES = ("highest", "lowest", "mean", "median")
 def _check(record: Record) -> None:
     for name in ("setup", "kind", "dataset", "model", "hardware"):
         if not isinstance(record[name], str):
-            raise ValueError(f"`{name}` is no text")
+            raise ValueError(f"`{name}` must be text, got {record[name]!r}")
     where = record["where"]
-    for name, told in (("where", where), ("versions", record.get("versions", {}))):
-        if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
-            raise ValueError(f"`{name}` is no table of texts")
+    for name, table in (("where", where), ("versions", record.get("versions", {}))):
+        if not isinstance(table, dict) or not all(isinstance(text, str) for text in table.values()):
+            raise ValueError(f"`{name}` must map names to text")
     if "device" not in where:
-        raise ValueError("`where` names no device")
-    if type(record["seed"]) is not int or record["kind"] not in AMOUNTS:
-        raise ValueError("`seed` or `kind` is none")
+        raise ValueError("`where` must name a device")
+    if type(record["seed"]) is not int:
+        raise ValueError(f"`seed` must be a whole number, got {record['seed']!r}")
+    if record["kind"] not in AMOUNTS:
+        raise ValueError(f"`kind` must be one of {', '.join(AMOUNTS)}, got '{record['kind']}'")
     for name in AMOUNTS[record["kind"]]:
         if not _is_number(record[name]) or record[name] < 0:
-            raise ValueError(f"`{name}` is no amount")
+            raise ValueError(f"`{name}` must be a number of at least 0, got {record[name]!r}")
     if record["kind"] == "train":
-        for name in SHARES:
-            if not _is_number(record[name]) or not 0 <= record[name] <= 1:
-                raise ValueError(f"`{name}` is no share")
-        for name in CURVES if "history" in record else ():
-            values = record["history"][name]
-            if not all(map(_is_number, values)):
-                raise ValueError(f"`{name}` has a figure that is none")
-            if not values or len(values) != len(record["history"][CURVES[0]]):
-                raise ValueError(f"`{name}` has as many epochs as no run")
+        _check_training(record)
     if record["kind"] == "degrees":
         degrees = record["degrees"]
-        figures = [degrees[way][what] for way in ("without_self", "with_self") for what in DEGREES]
-        if not all(map(_is_number, [*figures, degrees["isolated"]])):
-            raise ValueError("`degrees` has a figure that is none")
+        numbers = [degrees[way][what] for way in ("without_self", "with_self") for what in DEGREES]
+        if not all(map(_is_number, [*numbers, degrees["isolated"]])):
+            raise ValueError("`degrees` must hold finite numbers only")
+
+
+def _check_training(record: Record) -> None:
+    for name in SHARES:
+        if not _is_number(record[name]) or not 0 <= record[name] <= 1:
+            raise ValueError(f"`{name}` must be a number from 0 to 1, got {record[name]!r}")
+    if "history" not in record:
+        return
+    history = record["history"]
+    num_epochs = len(history[CURVES[0]])
+    for name in CURVES:
+        values = history[name]
+        if not all(map(_is_number, values)):
+            raise ValueError(f"`{name}` must hold finite numbers only")
+        if not values or len(values) != num_epochs:
+            raise ValueError(
+                f"`{name}` has {len(values)} epochs; at least 1 is needed, and as many as `{CURVES[0]}` has, {num_epochs}"
+            )
 
 
 def _is_number(value: Any) -> bool:
@@ -118,7 +130,10 @@ def _is_number(value: Any) -> bool:
 
 
 class Ledger:
-    """A folder's ledger, open for adding. Keep one a process: closing it gives all of the process's claims back."""
+    """A folder's ledger, open for adding runs.
+
+    Open only one per process: closing it releases all claims of the process.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -138,7 +153,7 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Give back the claims and close the files."""
+        """Release all claims and close the files."""
         self._file.close()
         self._locks.close()
 
@@ -149,13 +164,13 @@ class Ledger:
         self.close()
 
     def __contains__(self, key: Key) -> bool:
-        """Say whether the run is finished, by this process or another."""
+        """Return whether the run is finished, by this process or another."""
         with self._alone():
             self._catch_up()
         return key in self._done
 
     def add(self, record: Record) -> bool:
-        """Write a finished run, unless it stands there already; say whether it was written."""
+        """Write a finished run, unless the ledger has it already; return whether it was written."""
         _check(record)
         line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         key = key_of(record["setup"], record["seed"], record["where"])
@@ -176,16 +191,16 @@ class Ledger:
         return True
 
     def claim(self, key: Key) -> bool:
-        """Take a run on oneself; False where another process has it. The system gives it back when a process dies."""
+        """Reserve a run for this process; return False if another has it. The system releases claims of dead processes."""
         try:
-            _lock(self._locks, _place(key), wait=False)
+            _lock(self._locks, _lock_byte(key), wait=False)
         except BlockingIOError:
             return False
         return True
 
     def release(self, key: Key) -> None:
-        """Give a claim back."""
-        _unlock(self._locks, _place(key))
+        """Release a claim."""
+        _unlock(self._locks, _lock_byte(key))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -196,7 +211,7 @@ class Ledger:
             _unlock(self._locks, 0)
 
     def _catch_up(self) -> None:
-        """Read the whole lines added since the last time."""
+        """Read the complete lines added since the last time."""
         self._file.seek(self._offset)
         content = self._file.read()
         if not content:
@@ -208,11 +223,11 @@ class Ledger:
 
 
 def _lock(file: BinaryIO, byte: int, *, wait: bool = True) -> None:
-    import fcntl  # not on Windows, where ledgers can be read only
+    import fcntl  # not on Windows, where ledgers can be read but not written
 
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
-    except PermissionError as error:  # what some systems say for BlockingIOError
+    except PermissionError as error:  # some systems raise this instead of BlockingIOError
         raise BlockingIOError from error
 
 
@@ -222,6 +237,6 @@ def _unlock(file: BinaryIO, byte: int) -> None:
     fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
 
 
-def _place(key: Key) -> int:
-    """The byte of the lock file that stands for a run; byte 0 guards the ledger itself."""
+def _lock_byte(key: Key) -> int:
+    """Return the byte of the lock file that stands for a run; byte 0 guards the ledger itself."""
     return 1 + int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:7], "big")

@@ -1,4 +1,4 @@
-"""One setup of an experiment, run: what comes of it as a line of the ledger."""
+"""Run one setup of an experiment and return its results as records for the ledger."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from nfcgcn.reproduction.ledger import CURVES, Record
 from nfcgcn.training import Epoch, Run, fit
 
 HORIZON = 200
-"""Epochs that convergence is judged by; some models train longer."""
+"""Convergence is judged by this many epochs; some models train longer."""
 DIGITS = 5
-"""Decimal places of the figures of each epoch."""
+"""Decimal places of the stored losses and accuracies of each epoch."""
 
 
-def where(device: torch.device) -> dict[str, str]:
-    """Return what of the machine can change a figure."""
+def describe_machine(device: torch.device) -> dict[str, str]:
+    """Return what can change a result on another machine: device, processor and versions."""
     versions = environment(device)["versions"]
     return {
         "device": device.type,
@@ -40,28 +40,28 @@ def where(device: torch.device) -> dict[str, str]:
 def measure(
     setup: Setup, graph: Graph, seeds: Sequence[int], *, device: torch.device, history: bool = False
 ) -> list[Record]:
-    """Run a setup, once a seed, and return a record of each run."""
+    """Run a setup once per seed and return one record per run."""
     common = {
         "setup": setup.id,
         "kind": setup.kind,
         "dataset": setup.dataset,
         "model": setup.model,
-        "where": where(device),
+        "where": describe_machine(device),
         "config": dict(setup.values),
     }
     if setup.kind == "degrees":
-        found = [{"seed": seed, "degrees": degrees(graph)} for seed in seeds]
+        results = [{"seed": seed, "degrees": degrees(graph)} for seed in seeds]
     elif setup.kind == "cost":
-        found = [{"seed": seed, **cost(graph, setup.config(), seed, device)} for seed in seeds]
+        results = [{"seed": seed, **cost(graph, setup.config(), seed, device)} for seed in seeds]
     else:
         repeats = repeat(graph, setup.config(), seeds, device=device)
-        found = [_scores(r, together=len(repeats), history=history) for r in repeats]
-    told = {name: environment(device)[name] for name in ("hardware", "versions", "commit")}
-    return [{**common, **figures, **told} for figures in found]
+        results = [_scores(r, together=len(repeats), history=history) for r in repeats]
+    provenance = {name: environment(device)[name] for name in ("hardware", "versions", "commit")}
+    return [{**common, **result, **provenance} for result in results]
 
 
 def _scores(r: Repeat, *, together: int, history: bool) -> Record:
-    """What one training came to; `together` so many seeds were trained side by side."""
+    """Return the result of one training; `together` is how many seeds were trained side by side."""
     kept = {name: [round(e[name], DIGITS) for e in r.run.history[:HORIZON]] for name in CURVES}  # type: ignore[literal-required]
     return {
         "seed": r.seed,
@@ -79,26 +79,26 @@ def _scores(r: Repeat, *, together: int, history: bool) -> Record:
 
 
 def reach(run: Run, share: float = 0.99) -> int:
-    """Return the first epoch whose validation accuracy is `share` of the last one's, within the horizon."""
+    """Return the first epoch whose validation accuracy is at least `share` of the last epoch's, within the horizon."""
     accuracies = [epoch["val_accuracy"] for epoch in run.history[:HORIZON]]
     return 1 + next(i for i, accuracy in enumerate(accuracies) if accuracy >= share * accuracies[-1])
 
 
 def degrees(graph: Graph) -> dict[str, Any]:
-    """Count neighbours, and neighbours with the node itself."""
+    """Describe the degrees, both without and with the node itself counted."""
     counts = np.bincount(graph.edge_index[0].numpy(), minlength=graph.num_nodes)
 
-    def told(counts: Any) -> dict[str, float]:
-        figures = {"highest": counts.max(), "lowest": counts.min(), "mean": counts.mean(), "median": np.median(counts)}
-        return {name: float(figure) for name, figure in figures.items()}
+    def summary(counts: Any) -> dict[str, float]:
+        numbers = {"highest": counts.max(), "lowest": counts.min(), "mean": counts.mean(), "median": np.median(counts)}
+        return {name: float(number) for name, number in numbers.items()}
 
-    return {"without_self": told(counts), "with_self": told(counts + 1), "isolated": int((counts == 0).sum())}
+    return {"without_self": summary(counts), "with_self": summary(counts + 1), "isolated": int((counts == 0).sum())}
 
 
 def cost(graph: Graph, config: Config, seed: int, device: torch.device) -> Record:
-    """Measure an epoch's time, validation included, and the memory that training adds to graph and model.
+    """Measure the time of an epoch, validation included, and the memory that training needs beside graph and model.
 
-    To be called while nothing else runs, and on the CPU in a process that has done nothing else.
+    Call it while nothing else runs; on the CPU, call it in a process that has done nothing else.
     """
     split = config.split.make(graph, seed)
     model = config.build(graph, seed)
@@ -115,14 +115,14 @@ def cost(graph: Graph, config: Config, seed: int, device: torch.device) -> Recor
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        train(2)  # compile or load the kernels, which is no part of an epoch
+        train(2)  # compile or load the kernels, which must not count as part of an epoch
         if device.type == "cpu":
             before = reset_peak()
             train(8)
             extra = peak() - before
             seconds = float(np.median([after - this for this, after in pairwise(times)]))
         else:
-            # Epochs run as one graph and are told in bulk: the time of one is what more of them add.
+            # Epochs run as one CUDA graph and are reported in bulk: the time of one is what more of them add.
             torch.cuda.empty_cache()
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)

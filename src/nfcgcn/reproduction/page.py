@@ -1,4 +1,4 @@
-"""The paper's reproduction as one HTML page and as Markdown, from stored results alone: nothing is trained here."""
+"""The reproduction of the paper as one HTML page and as Markdown, from stored results; nothing is trained here."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from typing import Any
 from nfcgcn import files
 from nfcgcn.errors import ConfigError
 from nfcgcn.reports.run_page import counted, duration, fill, image
-from nfcgcn.reproduction import ledger
 from nfcgcn.reproduction.claims import Claim, claims
 from nfcgcn.reproduction.comparison import Cell, Comparison, Results, compare, missing, select, title
 from nfcgcn.reproduction.experiment import EXPERIMENTS, Experiment, load_experiment
 from nfcgcn.reproduction.figures import describe, draw
-from nfcgcn.reproduction.ledger import Record
-from nfcgcn.reproduction.tables import Sheet, markdown, plain, sheets
+from nfcgcn.reproduction.ledger import Record, read
+from nfcgcn.reproduction.tables import Table, markdown, plain, tables
 
 MOST_MISSING = 8
-"""Cells without their runs that are named; more are counted."""
+"""Incomplete cells that are named; the others are only counted."""
 
 READING = (
-    "Ours is the mean of test accuracies in % ± their standard deviation over seeds; each run is scored once, at the "
-    "epoch that was best on the validation nodes.",
-    "A verdict is “within” where the paper's figure, give or take half a unit of its last digit, lies in the 95 % "
-    "interval of our mean (Student's t over seeds), else “above” or “below”: where ours stands. The paper's own seed "
-    "noise is not printed and not counted; with it, more would be “within”.",
-    "Paired tests compare runs that share a seed (t-test on the differences of the seeds). They are not corrected for "
-    "their number: of twenty without a true difference about one falls outside by chance.",
-    "Seeds are not all: the test nodes of a dataset are the same 1,000 each time, and that choice alone gives an "
-    "accuracy a standard error of about one point, which no number of seeds makes smaller.",
+    "“Ours” is the mean test accuracy in % ± its standard deviation over seeds. Each run is scored on the test nodes "
+    "once, at the epoch that was best on the validation nodes.",
+    "The verdict is “within” if the paper's number, allowing for the rounding of its last digit, lies in the 95 % "
+    "interval of our mean (Student's t over seeds). Otherwise our mean is “above” or “below” the paper's number. The "
+    "paper does not print how its own runs vary, so that is not counted; with it, more numbers would be “within”.",
+    "Paired tests compare runs with the same seed (t-test on the difference per seed). They are not corrected for the "
+    "number of tests: of twenty tests without a true difference, about one is significant by chance.",
+    "Seeds are not the only source of chance. A dataset always has the same 1,000 test nodes, and this choice alone "
+    "gives an accuracy a standard error of about one point, which more seeds do not reduce.",
 )
 
 
@@ -39,20 +38,20 @@ class Section:
     """One experiment on the page."""
 
     comparison: Comparison
-    sheets: list[Sheet]
+    tables: list[Table]
     svg: str | None
     alt: str
     notes: list[str]
 
     @property
     def experiment(self) -> Experiment:
-        """What is shown."""
+        """The experiment that the section shows."""
         return self.comparison.experiment
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All that a page says."""
+    """Everything that the page shows."""
 
     results: Results
     sections: list[Section]
@@ -62,14 +61,14 @@ class Reproduction:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of the paper's printed figures have each verdict."""
+        """How many of the paper's numbers have each verdict."""
         verdicts = [cell.verdict for section in self.sections for cell in _judged(section.comparison)]
         return {verdict: verdicts.count(verdict) for verdict in ("within", "above", "below")}
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Where and by what the results were made."""
-        records, where = self.results.records, dict(self.results.where)
+        """On which machine and with which versions the results were made."""
+        records, machine = self.results.records, dict(self.results.machine)
         versions: dict[str, set[str]] = {}
         for record in records:
             for package, version in record.get("versions", {}).items():
@@ -78,10 +77,10 @@ class Reproduction:
         return [
             (
                 "Device",
-                f"{where.pop('device')}; {', '.join(f'{name} {value}' for name, value in sorted(where.items()))}",
+                f"{machine.pop('device')}; {', '.join(f'{name} {value}' for name, value in sorted(machine.items()))}",
             ),
             ("Hardware", _several(record["hardware"] for record in records)),
-            ("Versions", ", ".join(f"{package} {_several(found)}" for package, found in sorted(versions.items()))),
+            ("Versions", ", ".join(f"{package} {_several(used)}" for package, used in sorted(versions.items()))),
             ("Commit", _several(record.get("commit") or "not recorded" for record in records)),
             ("Runs", f"{len(records):,}, with {duration(spent)} of training in all"),
         ]
@@ -98,15 +97,15 @@ def _judged(comparison: Comparison) -> list[Cell]:
 def reproduce_page(
     records: Sequence[Record], *, experiments: Sequence[Experiment] | None = None, device: str | None = None
 ) -> Reproduction:
-    """Compute all that a page says of `records`."""
+    """Compute everything that the page shows of `records`."""
     results = select(records, device=device)
     wanted = [load_experiment(name) for name in EXPERIMENTS] if experiments is None else experiments
-    found = [compare(experiment, results.records) for experiment in wanted]
-    shown = [comparison for comparison in found if comparison.num_runs]
+    comparisons = [compare(experiment, results.records) for experiment in wanted]
+    shown = [comparison for comparison in comparisons if comparison.num_runs]
     return Reproduction(
         results,
         [_section(comparison) for comparison in shown],
-        [comparison.experiment for comparison in found if not comparison.num_runs],
+        [comparison.experiment for comparison in comparisons if not comparison.num_runs],
         claims({comparison.experiment.name: comparison for comparison in shown}),
     )
 
@@ -114,21 +113,21 @@ def reproduce_page(
 def _section(comparison: Comparison) -> Section:
     svg = draw(comparison)
     notes = [f"{row.label}: {row.note}" for row in comparison.experiment.rows if row.note]
-    lacking = missing(comparison)
-    if lacking:
-        more = f" and {len(lacking) - MOST_MISSING} more" if len(lacking) > MOST_MISSING else ""
+    incomplete = missing(comparison)
+    if incomplete:
+        more = f" and {len(incomplete) - MOST_MISSING} more" if len(incomplete) > MOST_MISSING else ""
         runs = counted(comparison.most_seeds, "run")
-        listed = f"{'; '.join(lacking[:MOST_MISSING])}{more}"
+        listed = f"{'; '.join(incomplete[:MOST_MISSING])}{more}"
         command = f"nfcgcn reproduce {comparison.experiment.name}"
-        notes.append(f"Not complete (others have {runs}): {listed}. {command} runs them.")
-    return Section(comparison, sheets(comparison), svg, describe(comparison) if svg else "", notes)
+        notes.append(f"Not complete (others have {runs}): {listed}. Run the missing ones with {command}.")
+    return Section(comparison, tables(comparison), svg, describe(comparison) if svg else "", notes)
 
 
 def write_report(folder: Path, *, experiments: Sequence[Experiment] | None = None, device: str | None = None) -> Path:
-    """Write report.html, report.md and figures/ into a folder of results, from these alone; return the page's path."""
-    records = ledger.read(folder)
+    """Write report.html, report.md and figures/ into a folder of results; return the path of the HTML page."""
+    records = read(folder)
     if not records:
-        raise ConfigError(f"{folder} holds no results; run `nfcgcn reproduce all --out {folder}` first")
+        raise ConfigError(f"{folder} has no results; run `nfcgcn reproduce all --out {folder}` first")
     page = reproduce_page(records, experiments=experiments, device=device)
     drawn = {f"{section.experiment.name}.svg": section.svg for section in page.sections if section.svg}
     figures = folder / "figures"
@@ -143,7 +142,7 @@ def write_report(folder: Path, *, experiments: Sequence[Experiment] | None = Non
 
 
 def render(page: Reproduction) -> str:
-    """Return the HTML page: no request to anywhere, no script."""
+    """Return the HTML page; it has no scripts and loads nothing from the network."""
     return fill(
         "reproduction.html",
         page=page,
@@ -155,13 +154,13 @@ def render(page: Reproduction) -> str:
 
 
 def to_markdown(page: Reproduction) -> str:
-    """Return the same as Markdown for GitHub, its figures in figures/."""
+    """Return the page as Markdown for GitHub, with its figures in figures/."""
     lines = ["# The paper, reproduced", "", _summary(page.counts), "", "## Claims", ""]
     for claim in page.claims:
         shown = any(section.experiment.name == claim.experiment for section in page.sections)
-        link = f" [Evidence](#{claim.experiment})." if shown else f" `nfcgcn reproduce {claim.experiment}` runs it."
+        link = f" [Evidence](#{claim.experiment})." if shown else f" Run it with `nfcgcn reproduce {claim.experiment}`."
         lines.append(
-            f"- **{plain(claim.name)}: {claim.verdict}.** “{plain(claim.sentence)}.” {plain(claim.rule)}{link}"
+            f"- **{plain(claim.name)}: {claim.verdict}.** “{plain(claim.sentence)}.” {plain(claim.criterion)}{link}"
         )
         lines += [f"  - {_mark(part.holds)} {plain(part.evidence)}" for part in claim.parts]
     lines += ["", *(f"{plain(text)}\n" for text in READING)]
@@ -171,22 +170,22 @@ def to_markdown(page: Reproduction) -> str:
         lines += ["## Not run yet", "", *(f"- {plain(e.title)}: `nfcgcn reproduce {e.name}`" for e in page.absent), ""]
     lines += ["## How it was run", "", *(f"- {name}: {plain(value)}" for name, value in page.facts)]
     if page.results.left_out:
-        lines.append(f"- {counted(page.results.left_out, 'run')} of another device or version left out")
-    lines += ["", "Again: `nfcgcn reproduce all`; only this page: `nfcgcn report`."]
+        lines.append(f"- Left out: {counted(page.results.left_out, 'run')} from another device or version")
+    lines += ["", "To run it again: `nfcgcn reproduce all`. To write only this page again: `nfcgcn report`."]
     return "\n".join(lines) + "\n"
 
 
 def _mark(holds: bool | None) -> str:
-    return {True: "yes:", False: "no:", None: "open:"}[holds]
+    return {True: "yes:", False: "no:", None: "undecided:"}[holds]
 
 
 def _summary(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     if not total:
-        return "No figure that the paper prints has two runs beside it yet."
+        return "None of the paper's numbers has two runs to compare with yet."
     return (
-        f"Figures of ours that stand beside one that the paper prints: {total}. Of these {counts['within']} agree "
-        f"within the seeds' 95 % interval, {counts['above']} of ours are above and {counts['below']} below."
+        f"We compare {total} of our results with numbers that the paper prints. {counts['within']} agree within the "
+        f"95 % interval over seeds, {counts['above']} are above the paper's number and {counts['below']} are below it."
     )
 
 
@@ -194,18 +193,18 @@ def _markdown_section(section: Section) -> list[str]:
     experiment = section.experiment
     source = f" ({plain(experiment.source)})" if experiment.source else ""
     lines = [f'## <a id="{experiment.name}"></a>{plain(experiment.title)}{source}', "", plain(experiment.about), ""]
-    first, *others = section.sheets
+    first, *others = section.tables
     lines += [f"{plain(first.caption)}:", "", markdown(first)]
     if section.svg:
         lines += [f"![{plain(section.alt)}](figures/{experiment.name}.svg)", ""]
     lines += [f"- {plain(note)}" for note in section.notes] + ([""] if section.notes else [])
-    for sheet in others:
-        lines += [f"{plain(sheet.caption)}:", "", markdown(sheet)]
+    for table in others:
+        lines += [f"{plain(table.caption)}:", "", markdown(table)]
     return lines
 
 
 def main_table(records: Sequence[Record], *, device: str | None = None) -> str:
-    """Return the README's table: the rows of `accuracy` on all datasets, ours beside the paper's, as Markdown."""
+    """Return the README's table as Markdown: our results beside the paper's, for rows of `accuracy` on all datasets."""
     comparison = compare(load_experiment("accuracy"), select(records, device=device).records)
     datasets = comparison.experiment.datasets
     lines = [["ours / published", *map(title, datasets)], ["---"] * (1 + len(datasets))]

@@ -1,4 +1,4 @@
-"""The runs of experiments, shared out among processes."""
+"""Run experiments in several processes."""
 
 from __future__ import annotations
 
@@ -22,34 +22,39 @@ from nfcgcn.data import load
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Graph
 from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
-from nfcgcn.reproduction.measurement import measure, where
-from nfcgcn.reproduction.schedule import Task, estimate, missing
+from nfcgcn.reproduction.measurement import describe_machine, measure
+from nfcgcn.reproduction.schedule import Task, estimate, unfinished
 from nfcgcn.settings import one_line
 
 POLL = 0.5
-"""Seconds between two looks at runs that another process has taken."""
+"""Seconds between two checks whether a run that another process claimed is finished."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's `mallopt`."""
 
 
 class Progress:
-    """What a series tells while it runs; this one keeps silent."""
+    """Receives the progress of a series of runs; this one shows nothing."""
 
     def begin(self, seconds: float, runs: int) -> None:
-        """Say how long it will take in all, roughly."""
+        """The series begins: it has so many runs and takes about so many seconds in all."""
 
     def finished(self, record: Record, seconds: float) -> None:
-        """Say that a run is in the ledger; it had been expected to take so many seconds."""
+        """A run is in the ledger; it had been expected to take so many seconds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a series ended."""
+    """The result of a series of runs."""
 
     done: int
-    """Runs that were added to the ledger."""
+    """How many runs were added to the ledger."""
     failed: tuple[str, ...]
-    """A line for each setup that could not be run."""
+    """One line per setup that could not be run."""
+
+
+def remaining(tasks: Sequence[Task], folder: Path, device: torch.device) -> list[Task]:
+    """Return those of `tasks`, with their seeds, that the folder does not have from this machine yet."""
+    return unfinished(tasks, read(folder), describe_machine(device))
 
 
 def run(
@@ -61,24 +66,23 @@ def run(
     data_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run what is missing of `tasks` and add each run to the folder's ledger as it ends.
+    """Run those of `tasks` that the folder does not have yet, and add each run to its ledger as soon as it ends.
 
-    Other processes may do the same in the same folder: each run is done by one of them. Tasks that must be alone come
-    last, one at a time and with all threads.
+    Other processes may work in the same folder at the same time: each run is done by only one of them. Tasks that must
+    be alone come last, one at a time and with all threads.
     """
     progress = progress or Progress()
-    place = where(device)
-    left = missing(tasks, read(folder), place)
+    left = remaining(tasks, folder, device)
     for dataset in {task.setup.dataset for task in left}:
-        _load(dataset, data_dir)  # fetched once, and what is wrong with it is said once
+        _load(dataset, data_dir)  # download it once, and report a problem with it once
     with Ledger(folder) as ledger:
-        series = _Series(ledger, place, progress)
+        series = _Series(ledger, describe_machine(device), progress)
         progress.begin(sum(estimate(t, device) for t in left), sum(len(t.seeds) for t in left))
         side_by_side = [t for t in left if not t.alone]
         try:
             series.run(side_by_side, device, jobs=min(jobs, len(side_by_side)), threads=1, data_dir=data_dir)
             alone = [t for t in left if t.alone]
-            # On the CPU a process's memory is that of all it has done before; on a GPU it is told apart.
+            # On the CPU the peak memory of a process includes all it did before; on a GPU the peak can be reset.
             for tasks in [[t] for t in alone] if device.type == "cpu" else [alone]:
                 series.run(tasks, device, jobs=1, threads=None, data_dir=data_dir)
         finally:
@@ -87,10 +91,10 @@ def run(
 
 
 class _Series:
-    """The state of a series: its processes, what they do, what is done."""
+    """The state of a series: its processes, their tasks, and what is done."""
 
-    def __init__(self, ledger: Ledger, place: Mapping[str, str], progress: Progress) -> None:
-        self.ledger, self.place, self.progress = ledger, place, progress
+    def __init__(self, ledger: Ledger, machine: Mapping[str, str], progress: Progress) -> None:
+        self.ledger, self.machine, self.progress = ledger, machine, progress
         self.done = 0
         self.failed: dict[str, str] = {}
         self._workers: list[_Worker] = []
@@ -98,7 +102,7 @@ class _Series:
     def run(
         self, tasks: Sequence[Task], device: torch.device, *, jobs: int, threads: int | None, data_dir: Path | None
     ) -> None:
-        """Share `tasks` out among `jobs` processes until all are done, here or elsewhere."""
+        """Distribute `tasks` among `jobs` processes until all are done, by us or by others."""
         waiting = deque(tasks)
         while waiting or any(worker.task for worker in self._workers):
             taken_elsewhere = 0
@@ -118,7 +122,7 @@ class _Series:
         self.stop()
 
     def stop(self) -> None:
-        """End all processes; what they were doing is lost."""
+        """End all processes; their unfinished runs are lost."""
         for worker in self._workers:
             worker.stop()
         self._workers.clear()
@@ -157,18 +161,18 @@ class _Series:
                 self._workers.remove(worker)
 
     def _key(self, task: Task, seed: int) -> Key:
-        return key_of(task.setup.id, seed, self.place)
+        return key_of(task.setup.id, seed, self.machine)
 
 
 class _Worker:
-    """A process that runs one task at a time. It ends soon after the one that started it has."""
+    """A process that runs one task at a time. It ends soon after the process that started it has ended."""
 
     def __init__(self, device: torch.device, threads: int | None, data_dir: Path | None) -> None:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
-        # Ctrl-C is the first process's affair; what is blocked now stays so in the new one, from its first moment on.
-        resource_tracker.ensure_running()  # else `start` would begin it, and with that unblock Ctrl-C again
+        # Only the first process handles Ctrl-C. A signal that is blocked now is blocked in the new process from its start.
+        resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()
@@ -183,19 +187,19 @@ class _Worker:
 
     def give(self, task: Task) -> None:
         self.task = task
-        with suppress(OSError):  # `take` will tell that it died
+        with suppress(OSError):  # it died, which `take` will report
             self.pipe.send(task)
 
     def take(self) -> tuple[list[Record], str]:
-        """Return the records of the task, or why there are none."""
+        """Return the records of the task, or the reason why there are none."""
         self.task = None
         try:
-            answer: tuple[list[Record], str] = self.pipe.recv()
+            result: tuple[list[Record], str] = self.pipe.recv()
         except (EOFError, OSError):
             self.stop()
             code = self.process.exitcode
-            return [], f"its process died (exit code {code}); there may be too little memory for --jobs processes"
-        return answer
+            return [], f"its process died (exit code {code}), perhaps for lack of memory; use fewer processes with --jobs"
+        return result
 
     def stop(self) -> None:
         self.pipe.close()
@@ -211,16 +215,17 @@ def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | N
     graphs = cache(lambda dataset: _load(dataset, data_dir))
     try:
         while True:
-            pipe.send(_answer(pipe.recv(), graphs, torch.device(device)))
+            pipe.send(_try(pipe.recv(), graphs, torch.device(device)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
 def keep_memory() -> None:
-    """Have the C library keep what this process frees, where it is glibc.
+    """Make the C library keep the memory that this process frees, if it is glibc.
 
-    Tensors of some MiB are made anew in every step. Given back to the system and taken again, their pages are cleared
-    each time: a third of GAT's time on PubMed, and more than half of that of NFC-GCN with `representation_dropout`.
+    Every step allocates tensors of some MiB. If their memory went back to the system each time, the system would clear
+    it each time: that took a third of GAT's time on PubMed, and more than half of the time of NFC-GCN with
+    `representation_dropout`.
     """
     with suppress(AttributeError, OSError, TypeError):  # another C library
         library = ctypes.CDLL(None)
@@ -230,25 +235,25 @@ def keep_memory() -> None:
 
 def _load(dataset: str, data_dir: Path | None) -> Graph:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its known flaws
+        warnings.simplefilter("ignore")  # its flaws are known
         return load(dataset, data_dir=data_dir)
 
 
-def _answer(task: Task, graphs: Callable[[str], Graph], device: torch.device) -> tuple[list[Record], str]:
+def _try(task: Task, graphs: Callable[[str], Graph], device: torch.device) -> tuple[list[Record], str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = graphs(task.setup.dataset)
             return measure(task.setup, graph, task.seeds, device=device, history=task.history), ""
-    except (NFCError, RuntimeError) as error:  # out of memory, for one
+    except (NFCError, RuntimeError) as error:  # out of memory, for example
         return [], one_line(error)
 
 
-def processes(device: torch.device) -> int:
-    """How many processes suit this machine."""
+def choose_jobs(device: torch.device) -> int:
+    """Return how many processes suit this machine."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         cores = os.cpu_count() or 1
-    # A GPU waits for processes that compile and launch; more than a dozen only fill its memory.
+    # A GPU waits for the processes that compile and launch kernels; more than a dozen only fill its memory.
     return cores if device.type == "cpu" else max(1, min(12, cores - 2))

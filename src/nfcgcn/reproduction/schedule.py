@@ -1,4 +1,4 @@
-"""The runs that experiments ask for: in which order, how long they take, and which are missing."""
+"""The runs that experiments need: in which order, how long they take, and which are still to do."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Task:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else may run meanwhile, because time and memory are measured."""
+        """Whether nothing else may run at the same time, because time and memory are measured."""
         return self.setup.kind == "cost"
 
 
 def plan(experiments: Iterable[Experiment], seeds: int, device: torch.device) -> list[Task]:
-    """List the runs of experiments, those they share once.
+    """List the runs of experiments; a run that several experiments need is listed once.
 
-    On the CPU all setups with the first seed come first, so that an unfinished series is an even one. On a GPU the
-    seeds of one NFC-GCN train side by side.
+    On the CPU the first seed of every setup comes first, then the second, so that an interrupted series has about as
+    many seeds of each setup. On a GPU all seeds of an NFC-GCN train side by side.
     """
     kept = {e.setup.id for name in EXPERIMENTS if (known := load_experiment(name)).history for e in entries(known)}
     setups = {entry.setup.id: entry.setup for experiment in experiments for entry in entries(experiment)}
@@ -43,11 +43,11 @@ def plan(experiments: Iterable[Experiment], seeds: int, device: torch.device) ->
         for first in range(0, count, count if together else 1):
             tasks.append(Task(setup, tuple(range(first, count if together else first + 1)), setup.id in kept))
 
-    def rank(task: Task) -> tuple[Any, ...]:
-        long = -estimate(task, device)
-        return (task.alone, long) if device.type == "cuda" else (task.alone, task.seeds[0], long)
+    def order(task: Task) -> tuple[Any, ...]:
+        longest_first = -estimate(task, device)
+        return (task.alone, longest_first) if device.type == "cuda" else (task.alone, task.seeds[0], longest_first)
 
-    return sorted(tasks, key=rank)
+    return sorted(tasks, key=order)
 
 
 MILLISECONDS = {
@@ -60,34 +60,34 @@ MILLISECONDS = {
     "gcn-5": (5, 7, 25),
     "gat-5": (6, 8, 34),
 }
-"""Of an epoch on one core for Cora, CiteSeer and PubMed: rough, for the order of runs and the time they will take."""
+"""Rough time of an epoch on one core for Cora, CiteSeer and PubMed, to order the runs and to estimate the total."""
 ACTIVATED = {"nfc-gcn": (7, 6, 6), "nfc-gcn-2d": (16, 14, 11)}
-"""How many times that with an activation."""
+"""How many times as long an epoch takes with an activation."""
 
 
 def estimate(task: Task, device: torch.device) -> float:
-    """Guess how many seconds a task takes one process."""
+    """Estimate roughly how many seconds one process needs for a task."""
     setup, epochs = task.setup, int(task.setup.values.get("epochs", 0))
     if setup.kind != "train":
         return {"cost": 6.0, "degrees": 0.1}[setup.kind]
-    place = {"cora": 0, "citeseer": 1}.get(setup.dataset, 2)
-    each = MILLISECONDS.get(setup.model, (30, 40, 200))[place] / 1000
+    column = {"cora": 0, "citeseer": 1}.get(setup.dataset, 2)
+    each = MILLISECONDS.get(setup.model, (30, 40, 200))[column] / 1000
     if setup.values.get("activation", "none") != "none":
-        each *= ACTIVATED.get(setup.model, (1, 1, 1))[place]
+        each *= ACTIVATED.get(setup.model, (1, 1, 1))[column]
     if setup.model in ACTIVATED:
         each *= (4 + setup.values["bandwidth"]) / 10 * (3 + setup.values["num_layers"]) / 5
     if device.type == "cuda":
-        # Models that sample launch kernel after kernel; the others run as graphs, once these are compiled.
+        # Models that sample neighbours launch one kernel after another; the others run as CUDA graphs once compiled.
         return {"fastgcn": 3.0, "sage-mean": 1.0}.get(setup.model, 0.0) * epochs * each + 10
     return epochs * each * len(task.seeds)
 
 
-def missing(tasks: Sequence[Task], ledger: Iterable[Record], place: Mapping[str, str]) -> list[Task]:
-    """Return what of `tasks` the ledger does not hold for this machine."""
-    done = {key_of(r["setup"], r["seed"], r["where"]) for r in ledger}
+def unfinished(tasks: Sequence[Task], records: Iterable[Record], machine: Mapping[str, str]) -> list[Task]:
+    """Return those of `tasks`, with their seeds, that have no record from this machine."""
+    done = {key_of(r["setup"], r["seed"], r["where"]) for r in records}
     left = []
     for task in tasks:
-        seeds = tuple(seed for seed in task.seeds if key_of(task.setup.id, seed, place) not in done)
+        seeds = tuple(seed for seed in task.seeds if key_of(task.setup.id, seed, machine) not in done)
         if seeds:
             left.append(Task(task.setup, seeds, task.history))
     return left

@@ -44,6 +44,11 @@ class Stopping:
         """Say whether `patience` epochs have passed without a better one."""
         return self.patience is not None and epoch - best_epoch >= self.patience
 
+    @property
+    def best_is(self) -> str:
+        """What the best epoch has, in words, for whoever describes the choice."""
+        return "highest validation accuracy" if self.monitor == "accuracy" else "lowest validation loss"
+
 
 @dataclass(frozen=True)
 class TrainingConfig(Settings):

@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.attention.reference import SLOPE, Edges
-from nfcgcn.kernels.masks.cpu import compiled, follow_torch, inlined, kept_bits, key_of
+from nfcgcn.kernels.compiler import compiled, follow_torch, inlined
+from nfcgcn.kernels.masks.cpu import kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD, threshold
+from nfcgcn.kernels.product.cpu import add_up
 from nfcgcn.kernels.vectors import add_inner, add_weighted
 
 TASKS = 64
@@ -63,7 +65,7 @@ class _Attention(torch.autograd.Function):
             edges.starts.numpy(), by_source.crow_indices().numpy(), by_source.col_indices().numpy(), _targets(edges),
             *ctx.mask, ctx.slope, *(t.detach().numpy() for t in arrays),
         )  # fmt: skip
-        grad_source, grad_target = grad_vectors.sum(0).view(2, -1, heads).mT
+        grad_source, grad_target = add_up(grad_vectors).view(2, -1, heads).mT
         return grad_h, grad_source, grad_target, None, None, None
 
 

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numba import njit, prange, uint32, uint64
-from numba.extending import intrinsic
+from numba import prange, uint32, uint64
 from torch import Tensor
 
+from nfcgcn.kernels.compiler import compiled, follow_torch, inlined
 from nfcgcn.kernels.masks.reference import HALF, WORD, threshold
-
-# Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
-compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
-inlined: Any = njit(inline="always")
-primitive: Any = intrinsic
-
-
-def follow_torch() -> None:
-    """Let Numba use as many threads as torch does, as far as there are that many."""
-    count = torch.get_num_threads()
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    if torch.get_num_threads() != count:  # Numba's first call starts OpenMP anew, and torch forgets what it was told
-        torch.set_num_threads(count)
 
 
 @inlined

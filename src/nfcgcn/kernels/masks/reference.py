@@ -21,7 +21,8 @@ def threshold(dropout: float) -> int:
 def kept(cell_row: Tensor, place: Tensor, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
     """Return 0 for a dropped cell and ``1 / (1 - dropout)`` for a kept one.
 
-    The row of a map's cell is ``node * bandwidth + slot``. At a rate of one half a number serves 32 cells, one bit each.
+    The row of a map's cell is ``node * bandwidth + slot``. At a rate of one half a number serves 32 cells, one bit per
+    cell.
     """
     below = threshold(dropout)
     if below == HALF:

@@ -9,7 +9,8 @@ import torch
 from numba import int64, prange, uint64
 from torch import Tensor
 
-from nfcgcn.kernels.masks.cpu import compiled, follow_torch, key_of, number
+from nfcgcn.kernels.compiler import compiled, follow_torch
+from nfcgcn.kernels.masks.cpu import key_of, number
 
 
 @compiled

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.node_feature_conv import loops
-from nfcgcn.kernels.product.reference import row_product
+from nfcgcn.kernels.product.cpu import add_up, row_product
 
 
 class _Compose(torch.autograd.Function):
@@ -42,10 +42,9 @@ class _Compose(torch.autograd.Function):
         loops.unfold(grad.contiguous().numpy(), stride, windows.numpy())
         steps, width, size, _, hidden = sizes
         parts = windows.view(steps, width * size, -1)
-        across = rows.mT.contiguous()
-        grad_matrix = _stack([row_product(across, part) for part in parts])
-        grad_rows = _stack([row_product(part, c.mT.contiguous()) for part, c in zip(parts, columns, strict=True)])
-        return grad_rows.sum(0).mT.reshape(-1, width, size), grad_matrix.view(-1, hidden), None, None, None
+        grad_matrix = _stack([row_product(rows.mT, part) for part in parts])
+        grad_rows = _stack([row_product(part, c.mT) for part, c in zip(parts, columns, strict=True)])
+        return add_up(grad_rows).mT.reshape(-1, width, size), grad_matrix.view(-1, hidden), None, None, None
 
 
 def _stack(parts: list[Tensor]) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numba import prange, uint32
 
-from nfcgcn.kernels.masks.cpu import compiled, inlined, kept_bits, key_of
+from nfcgcn.kernels.compiler import compiled, inlined
+from nfcgcn.kernels.masks.cpu import kept_bits, key_of
 from nfcgcn.kernels.masks.reference import WORD
 from nfcgcn.kernels.vectors import add_product, add_runs, combine, keep, multiply, scatter, tanh
 
@@ -184,7 +185,8 @@ def convolve_backward(
 
 
 @inlined
-def _activate(h: Any, index: Any, activation: Any) -> None:
+def activate(h: Any, index: Any, activation: Any) -> None:
+    """Apply the activation to ``h[index]``."""
     size = h.shape[1]
     if activation == TANH:
         tanh(h, index * size, size)
@@ -194,7 +196,19 @@ def _activate(h: Any, index: Any, activation: Any) -> None:
 
 
 @inlined
-def _drop(h: Any, index: Any, key: Any, below: Any, scale: Any) -> None:
+def activation_gradient(grad: Any, h: Any, index: Any, activation: Any, scale: Any) -> None:
+    """Multiply ``grad[index]`` by the activation's slope; ``h[index]`` is its outcome, scaled up where it was kept."""
+    if activation == TANH:
+        for i in range(h.shape[1]):
+            value = h[index, i] / scale
+            grad[index, i] *= 1 - value * value
+    elif activation == RELU:
+        for i in range(h.shape[1]):
+            grad[index, i] = grad[index, i] if h[index, i] > 0 else 0
+
+
+@inlined
+def drop(h: Any, index: Any, key: Any, below: Any, scale: Any) -> None:
     """Drop cells of ``h[index]`` and scale the others up, where `below` is not 0."""
     size = h.shape[1]
     if below:
@@ -227,8 +241,8 @@ def project(
                     indptr, indices, data, table, below, scale, seed, merged, spans, steps, nodes[first + index], runs,
                     h, index,
                 )  # fmt: skip
-                _activate(h, index, activation)
-                _drop(h, index, key_of(seed, table.size + nodes[first + index]), hidden_below, hidden_scale)
+                activate(h, index, activation)
+                drop(h, index, key_of(seed, table.size + nodes[first + index]), hidden_below, hidden_scale)
             multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
 
 
@@ -261,22 +275,16 @@ def project_backward(
                 _convolve_node(
                     indptr, indices, data, table, below, scale, seed, 0, spans, steps, node, runs, h, count,
                 )  # fmt: skip
-                _activate(h, count, activation)
-                _drop(h, count, key_of(seed, table.size + node), hidden_below, hidden_scale)
+                activate(h, count, activation)
+                drop(h, count, key_of(seed, table.size + node), hidden_below, hidden_scale)
                 count += 1
             if count < tile and (node < stop - 1 or count == 0):
                 continue
             add_product(grad_matrix, block * size * wide, wide, size, h, 0, 1, size, grad_out, 0, wide, count, wide)
             multiply(grad_h, 0, size, count, grad_out, 0, wide, 1, across, 0, size, hidden, size)
             for index in range(count):
-                _drop(grad_h, index, key_of(seed, table.size + nodes[index]), hidden_below, hidden_scale)
-                if activation == TANH:
-                    for i in range(size):
-                        value = h[index, i] / hidden_scale
-                        grad_h[index, i] *= 1 - value * value
-                elif activation == RELU:
-                    for i in range(size):
-                        grad_h[index, i] = grad_h[index, i] if h[index, i] > 0 else 0
+                drop(grad_h, index, key_of(seed, table.size + nodes[index]), hidden_below, hidden_scale)
+                activation_gradient(grad_h, h, index, activation, hidden_scale)
                 _filter_gradient(
                     indptr, indices, data, table, below, scale, seed, spans, steps, nodes[index], grad_h, index, sums,
                     block,
@@ -311,18 +319,3 @@ def unfold(grad: Any, stride: Any, windows: Any) -> None:
         for place in range(places):
             for h in range(hidden):
                 windows[step, slot, offset, place, h] = grad[step + slot, place * stride + offset, h]
-
-
-@compiled
-def dense_map(x: Any, table: Any, below: Any, scale: Any, seed: Any, start: Any, out: Any) -> None:
-    """``out[i, j] = dropout(x[table[start + i, j]])``, every cell drawn for itself, zeros too."""
-    num_nodes, bandwidth, num_features = out.shape
-    for index in prange(num_nodes):
-        for slot in range(bandwidth):
-            row = table[start + index, slot]
-            key = key_of(seed, (start + index) * bandwidth + slot)
-            for first in range(0, num_features, WORD):
-                bits = kept_bits(key, first, num_features - first, below)
-                for column in range(first, min(first + WORD, num_features)):
-                    kept = bits >> uint32(column - first) & uint32(1)
-                    out[index, slot, column] = x[row, column] * scale if kept else 0

@@ -5,19 +5,13 @@ It costs ``2 N n D' k c`` operations and the memory of the whole ``[N, n, D]`` m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.masks.reference import kept
-from nfcgcn.kernels.product.reference import product, row_product, transposed_product
-
-CHUNK = 2**18
-"""Numbers unfolded at a time: about what a core's cache holds, and no function of the threads."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "tanh": torch.tanh, "relu": torch.relu}
 
@@ -51,7 +45,7 @@ def projected(
     if hidden_dropout:
         nodes = torch.arange(len(h), device=h.device)
         h = h * hidden_mask(nodes, neighbours, weight, h.shape[1], dropout=hidden_dropout, seed=seed)
-    return product(h, matrix)
+    return h @ matrix
 
 
 def hidden_mask(nodes: Tensor, neighbours: Tensor, weight: Tensor, size: int, *, dropout: float, seed: int) -> Tensor:
@@ -74,7 +68,6 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
     """
     num_nodes, bandwidth = neighbours.shape
     if x.layout != torch.sparse_csr:
-        # Not `x[neighbours]`, whose gradient adds up in an order that depends on the number of threads.
         maps = x.index_select(0, neighbours.flatten()).view(num_nodes, bandwidth, x.shape[1])
         if dropout:
             cells = torch.arange(num_nodes * bandwidth, device=x.device).view(num_nodes, bandwidth, 1)
@@ -94,55 +87,6 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
     return maps.view(num_nodes, bandwidth, x.shape[1])
 
 
-class _Convolve(torch.autograd.Function):
-    """``conv1d``, chunk by chunk as a matrix product, with the same bits for any number of threads.
-
-    PyTorch's own is not: its filter gradient, a sum over all nodes, is shared out among the threads.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, maps: Tensor, weight: Tensor, stride: int) -> Tensor:
-        ctx.save_for_backward(maps, weight)
-        ctx.stride = stride
-        matrix = weight.flatten(1).mT.contiguous()
-        chunks = [
-            row_product(w.flatten(0, 1), matrix).view(*w.shape[:2], -1).mT for w in _windows(maps, weight, stride)
-        ]
-        return torch.cat(chunks)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        maps, weight = ctx.saved_tensors
-        matrix = weight.flatten(1).contiguous()
-        grad_matrix, grad_maps = torch.zeros_like(matrix), []
-        start = 0
-        for windows in _windows(maps, weight, ctx.stride):
-            part = grad[start : start + len(windows)].mT.reshape(-1, len(weight))
-            start += len(windows)
-            if ctx.needs_input_grad[0]:
-                cells = row_product(part, matrix).view_as(windows).mT
-                grad_maps.append(_fold(cells, maps.shape[1:], weight.shape[2], ctx.stride))
-            if ctx.needs_input_grad[1]:
-                grad_matrix += transposed_product(part, windows.flatten(0, 1))
-        return torch.cat(grad_maps) if grad_maps else None, grad_matrix.view_as(weight), None
-
-
-def _windows(maps: Tensor, weight: Tensor, stride: int) -> Iterator[Tensor]:
-    """Yield what the filters see, ``[nodes, D', w k]``, a chunk of nodes at a time."""
-    _, width, size = weight.shape
-    places = (maps.shape[2] - size) // stride + 1
-    for part in torch.split(maps, max(1, CHUNK // (places * width * size))):
-        yield part.unfold(2, size, stride).transpose(1, 2).reshape(len(part), places, width * size)
-
-
-def _fold(cells: Tensor, shape: torch.Size, size: int, stride: int) -> Tensor:
-    """Add ``cells [nodes, w k, D']`` up where the windows they come from overlap: ``[nodes, w, D]``."""
-    covered = (cells.shape[2] - 1) * stride + size
-    folded = F.fold(cells, (1, covered), (1, size), stride=(1, stride)).squeeze(2)
-    return F.pad(folded, (0, shape[1] - covered))
-
-
 def convolve(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
     """Slide ``weight [c, w, k]`` over maps ``[N, n, D]``: ``w`` slots at a time by one, ``k`` features by ``stride``.
 
@@ -153,8 +97,7 @@ def convolve(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
     filters, width, _ = weight.shape
     if width < bandwidth:
         maps = maps.unfold(1, width, 1).transpose(2, 3).reshape(-1, width, num_features)
-    out = F.conv1d(maps, weight, stride=stride) if maps.is_cuda else _Convolve.apply(maps, weight, stride)  # type: ignore[no-untyped-call]
-    return out.view(num_nodes, bandwidth - width + 1, filters, -1)
+    return F.conv1d(maps, weight, stride=stride).view(num_nodes, bandwidth - width + 1, filters, -1)
 
 
 def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:

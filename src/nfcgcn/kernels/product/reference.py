@@ -1,8 +1,4 @@
-"""Matrix products whose values and gradients are the same bits for any number of threads.
-
-A BLAS splits a long inner dimension among its threads, so that the rounding of a weight gradient, a sum over all nodes,
-depends on how many there are. Here such sums are cut into a fixed number of blocks, each the work of one thread.
-"""
+"""Matrix products in plain PyTorch, whose last bits depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -15,54 +11,10 @@ from torch.autograd.function import once_differentiable
 from nfcgcn.graph import csr_tensor, quiet_sparse
 from nfcgcn.kernels.masks.reference import kept
 
-BLOCKS = 16
-"""How many pieces a product is cut into; enough for the cores of a workstation, and no function of their number."""
-
-SHORT = 512
-"""Sums of so few terms MKL does not cut where there are rows enough to share out (observed on some 600 shapes, and
-tested)."""
-
-
-def transposed_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``a.T @ b`` for contiguous ``a [M, F]`` and ``b [M, H]``: the sum over M is cut into blocks."""
-    size = a.shape[0] // BLOCKS
-    even = BLOCKS * size
-    blocks = torch.bmm(a[:even].view(BLOCKS, size, a.shape[1]).mT, b[:even].view(BLOCKS, size, b.shape[1]))
-    return blocks.sum(0) + a[even:].mT @ b[even:]
-
-
-def row_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``a @ b`` for contiguous ``a [M, F]`` and ``b [F, H]``: the M rows are cut into blocks."""
-    if a.is_cuda or (a.shape[1] <= SHORT and a.shape[0] >= BLOCKS and b.shape[1] > 1):
-        return a @ b
-    size = a.shape[0] // BLOCKS
-    even = BLOCKS * size
-    blocks = torch.bmm(a[:even].view(BLOCKS, size, a.shape[1]), b.expand(BLOCKS, *b.shape)).view(even, b.shape[1])
-    if even == a.shape[0]:
-        return blocks
-    return torch.cat([blocks, transposed_product(a[even:].mT.contiguous(), b)])
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return row_product(a.contiguous(), b)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        grad = grad.contiguous()
-        return (
-            row_product(grad, b.mT.contiguous()) if ctx.needs_input_grad[0] else None,
-            transposed_product(a.contiguous(), grad) if ctx.needs_input_grad[1] else None,
-        )
-
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
-    return _Product.apply(a, b)  # type: ignore[no-untyped-call,no-any-return]
+    return a @ b
 
 
 class Sparse(NamedTuple):

@@ -1,0 +1,23 @@
+"""How Numba compiles the CPU kernels, and how many threads they run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import torch
+from numba import njit
+from numba.extending import intrinsic
+
+# Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
+compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
+inlined: Any = njit(inline="always")
+primitive: Any = intrinsic
+
+
+def follow_torch() -> None:
+    """Let Numba use as many threads as torch does, as far as there are that many."""
+    count = torch.get_num_threads()
+    numba.set_num_threads(max(1, min(count, numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
+    if torch.get_num_threads() != count:  # Numba's first call starts OpenMP anew, and torch forgets what it was told
+        torch.set_num_threads(count)
