@@ -113,7 +113,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         graph, rows = self._read_rows(X, edge_index, reset=True)
         self.classes_, nodes, labels = _read_labels(y, rows, type(self).__name__)
         graph = _with_labels(graph, nodes, labels, self.classes_)
-        settings = {name: v for name, v in self.get_params(deep=False).items() if name not in OWN and name != "graph" and v is not None}
+        own = {"graph", *OWN}
+        settings = {name: v for name, v in self.get_params(deep=False).items() if name not in own and v is not None}
         self.config_ = make_config(
             self.model, graph=graph, preset=self.preset, settings={**(self.settings or {}), **settings}
         )

@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -94,8 +94,7 @@ class Settings:
             s.check(getattr(self, name))
 
 
-@cache
-def settings_of(config_class: type) -> Mapping[str, Setting]:
+def settings_of(config_class: type) -> dict[str, Setting]:
     """List the settings of a config class by name."""
     hints = get_type_hints(config_class)
     return {

@@ -7,9 +7,11 @@ import torch
 
 from nfcgcn.baselines import GAT
 from nfcgcn.kernels import attention as attention_module
-from nfcgcn.kernels.attention import attention, cpu, reference
-from nfcgcn.kernels.attention.reference import Edges
-from nfcgcn.kernels.masks import reference as masks
+from nfcgcn.kernels.attention import attention
+from nfcgcn.kernels.cpu import attention as cpu
+from nfcgcn.kernels.reference import attention as reference
+from nfcgcn.kernels.reference import masks
+from nfcgcn.kernels.reference.attention import Edges
 from nfcgcn.method.layers import normalised_adjacency
 
 SIZES = [(1, 1), (1, 3), (8, 8), (8, 3), (3, 5), (5, 1), (35, 2)]

@@ -10,12 +10,14 @@ import torch
 
 from nfcgcn.errors import ConfigError, NFCWarning
 from nfcgcn.kernels import contract
-from nfcgcn.kernels.masks import cpu as masks_cpu
+from nfcgcn.kernels.choice import node_feature_conv
+from nfcgcn.kernels.cpu import masks as masks_cpu
+from nfcgcn.kernels.cpu import neighbour_draw as draw_cpu
+from nfcgcn.kernels.cpu import node_feature_conv as cpu
 from nfcgcn.kernels.masks import dropout
-from nfcgcn.kernels.masks import reference as masks_reference
-from nfcgcn.kernels.neighbour_draw import cpu as draw_cpu
 from nfcgcn.kernels.neighbour_draw import reference as draw_reference
-from nfcgcn.kernels.node_feature_conv import cpu, node_feature_conv, reference
+from nfcgcn.kernels.reference import masks as masks_reference
+from nfcgcn.kernels.reference import node_feature_conv as reference
 
 VARIANTS = {"projected": cpu.projected, "node_feature_conv": cpu.node_feature_conv}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

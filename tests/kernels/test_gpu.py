@@ -12,16 +12,16 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels import contract
-from nfcgcn.kernels.adam import reference as adam_reference
-from nfcgcn.kernels.adam.gpu import adam
-from nfcgcn.kernels.cross_entropy import reference as cross_entropy_reference
-from nfcgcn.kernels.cross_entropy.gpu import cross_entropy
-from nfcgcn.kernels.masks import reference as masks_reference
-from nfcgcn.kernels.masks.gpu import relu_dropout
-from nfcgcn.kernels.neighbour_draw import gpu as neighbour_draw
-from nfcgcn.kernels.node_feature_conv import gpu
-from nfcgcn.kernels.node_feature_conv.gpu_tables import PIECE, Options, Tables
-from nfcgcn.kernels.product.gpu import add_up, matmul, product, shifted, sparse_product
+from nfcgcn.kernels.gpu import neighbour_draw
+from nfcgcn.kernels.gpu import node_feature_conv as gpu
+from nfcgcn.kernels.gpu.adam import adam
+from nfcgcn.kernels.gpu.cross_entropy import cross_entropy
+from nfcgcn.kernels.gpu.masks import relu_dropout
+from nfcgcn.kernels.gpu.product import add_up, matmul, product, shifted, sparse_product
+from nfcgcn.kernels.gpu.tables import PIECE, Options, Tables
+from nfcgcn.kernels.reference import adam as adam_reference
+from nfcgcn.kernels.reference import cross_entropy as cross_entropy_reference
+from nfcgcn.kernels.reference import masks as masks_reference
 from nfcgcn.method.sampling import draw_neighbours
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -2,8 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nfcgcn.kernels.node_feature_conv import cpu, reference
-from nfcgcn.kernels.node_feature_conv.reference import convolve, feature_map
+from nfcgcn.kernels.cpu import node_feature_conv as cpu
+from nfcgcn.kernels.reference import node_feature_conv as reference
+from nfcgcn.kernels.reference.node_feature_conv import convolve, feature_map
 
 
 def rand(*shape, seed=0, dtype=torch.float64):

@@ -3,11 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nfcgcn.kernels.product
+import nfcgcn.kernels.products
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import Dropped, aggregate, drop_entries, multiply, product, sparse_product
-from nfcgcn.kernels.product.cpu import row_product, transposed_product
-from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.cpu.product import row_product, transposed_product
+from nfcgcn.kernels.products import Dropped, aggregate, drop_entries, multiply, product, sparse_product
+from nfcgcn.kernels.sparse import Sparse
 
 SHAPES = [
     (0, 3, 2),
@@ -164,7 +164,7 @@ def test_with_values_changes_both_sides():
 def kernel(request, monkeypatch):
     """Whether entries are dropped by the kernel or, as where Numba is missing, beforehand."""
     if not request.param:
-        monkeypatch.setattr(nfcgcn.kernels.product, "numba_refusal", lambda: "there is none")
+        monkeypatch.setattr(nfcgcn.kernels.products, "numba_refusal", lambda: "there is none")
     return request.param
 
 

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 MASK = """
-from nfcgcn.kernels.masks import cpu
+from nfcgcn.kernels.cpu import masks as cpu
 cpu.mask(3, 4, dropout=0.5, seed=0, dtype=torch.float32)
 """
 DRAW = """
 import numpy as np
-from nfcgcn.kernels.neighbour_draw import cpu
+from nfcgcn.kernels.cpu import neighbour_draw as cpu
 cpu.draw(np.array([0, 1, 2]), np.array([1, 0]), np.zeros((1, 2)))
 """
 

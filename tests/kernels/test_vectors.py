@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from nfcgcn.kernels import vectors
+from nfcgcn.kernels.cpu import vectors
 
 TYPES = [np.float32, np.float64]
 LENGTHS = [0, 1, 3, 4, 7, 8, 16, 17, 31, 32, 48, 63, 64, 100, 129]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nfcgcn.baselines.gcn import GCN, GCNConfig
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import aggregate
+from nfcgcn.kernels.products import aggregate
 from nfcgcn.kernels.rows import column_sums
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import remembered

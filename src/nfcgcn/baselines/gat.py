@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nfcgcn.kernels.attention import attention
-from nfcgcn.kernels.attention.reference import Edges
+from nfcgcn.kernels.reference.attention import Edges
 from nfcgcn.kernels.rows import add_slots
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import remembered

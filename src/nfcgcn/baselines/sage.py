@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import sparse_product
-from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.products import sparse_product
+from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import Rows, add_bias, dropout, multiply

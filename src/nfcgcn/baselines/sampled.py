@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nfcgcn.kernels.product import aggregate
-from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.products import aggregate
 from nfcgcn.kernels.rows import add_slots
+from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import Linear

@@ -99,7 +99,7 @@ def bench_gpu_step(
 
 def check_gpu_contract() -> None:
     """Refuse to go on where the GPU kernels break their contract."""
-    from nfcgcn.kernels.node_feature_conv import gpu
+    from nfcgcn.kernels.gpu import node_feature_conv as gpu
 
     for case in contract.cases():
         if case.dropout == 0.5:

@@ -37,9 +37,8 @@ REST = 0.03
 def plain_nfc_gcn(graph: Graph, config: Config) -> NFCGCN:
     """Return NFC-GCN by the method's own formulas: gather the dense map, drop out, convolve, flatten, multiply."""
     plain = replace(config, model=replace(config.model, backend="reference"))
-    model = plain.build(graph, 0)
-    assert isinstance(model, NFCGCN)  # noqa: S101
-    return model
+    model: Any = plain.build(graph, 0)
+    return model  # type: ignore[no-any-return]
 
 
 def pyg_gcn(graph: Graph, config: Config) -> nn.Module:
@@ -178,7 +177,7 @@ def _interleaved(jobs: dict[str, Callable[[], None]], say: Callable[[str], None]
 @cache
 def check_contract() -> None:
     """Refuse to go on where the CPU kernels break their contract."""
-    from nfcgcn.kernels.node_feature_conv import cpu
+    from nfcgcn.kernels.cpu import node_feature_conv as cpu
 
     for case in contract.cases():
         if case.dropout in (0.0, 0.5):

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One file a command or a family of them."""
+"""The command line: parse, call, print. One file per command or group of commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 2."""
+    """Run the command line; one of our errors is printed as one line, with exit code 2."""
     debug = "--debug" in sys.argv
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:

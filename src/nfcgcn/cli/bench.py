@@ -1,4 +1,4 @@
-"""`nfcgcn bench`: training steps, timed."""
+"""`nfcgcn bench`: measure the time of training steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nfcgcn import files
 from nfcgcn.cli.console import app, choose_device, err, make_table, out
 from nfcgcn.config.registry import MODELS
 
-bench = typer.Typer(help="Time the kernels and the models.", no_args_is_help=True)
+bench = typer.Typer(help="Measure the time of the kernels and the models.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 BENCHED = tuple(
     (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))
@@ -24,17 +24,18 @@ BENCHED = tuple(
 
 @bench.command("step")
 def bench_one(
-    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed, or all of them in their variants.")] = "cora",
+    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed; or all, for all of them in several variants.")] = "cora",
     activation: Annotated[str, typer.Option(help="none, tanh or relu.")] = "none",
     conv: Annotated[str, typer.Option(help="1d or 2d.")] = "1d",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every system, on the CPU.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every implementation, on the CPU.")] = 2,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
 ) -> None:
-    """Time a training step beside plain PyTorch and PyTorch Geometric; the kernels' contract is checked first.
+    """Compare the time of a training step with plain PyTorch and PyTorch Geometric.
 
-    On a GPU a step includes Adam, and ours is a CUDA graph.
+    Before that, the kernels are checked against the plain formulas. On a GPU a step includes Adam, and ours is a CUDA
+    graph.
     """
     on_gpu = choose_device(device).type == "cuda"
 
@@ -45,7 +46,7 @@ def bench_one(
     with err.status("") as status:
         for d, a, c in wanted:
             label = f"{d}, {a}, {c}"
-            say = partial(_tell, status, label)
+            say = partial(_show, status, label)
             if on_gpu:
                 from nfcgcn.bench.gpu_step import bench_gpu_step
 
@@ -59,18 +60,18 @@ def bench_one(
     _print_bench(results)
 
 
-def _tell(status: Status, label: str, what: str) -> None:
+def _show(status: Status, label: str, what: str) -> None:
     status.update(f"{label}: {what}")
 
 
 @bench.command("models")
 def bench_all_models(
     dataset: Annotated[str, typer.Option(help="cora, citeseer or pubmed.")] = "cora",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every system.")] = 2,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every implementation.")] = 2,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
 ) -> None:
-    """Time a training step of every model beside PyTorch Geometric's GCN."""
+    """Compare the time of a training step of every model with PyTorch Geometric's GCN."""
     from nfcgcn.bench.step import bench_models
 
     if json_file:

@@ -15,7 +15,7 @@ from nfcgcn.training import Epoch
 from nfcgcn.training import choose_device as choose_device
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 app = typer.Typer(
     help="Learning on graphs whose nodes carry features, with NFC-GCN.",
@@ -29,7 +29,7 @@ err = Console(stderr=True)
 
 @contextmanager
 def training_bar(total: int) -> Iterator[Callable[[int, Epoch], None] | None]:
-    """Show a bar on stderr, where that is a terminal."""
+    """Show a progress bar on stderr, if that is a terminal."""
     if not err.is_terminal:
         yield None
         return
@@ -38,14 +38,14 @@ def training_bar(total: int) -> Iterator[Callable[[int, Epoch], None] | None]:
         task = bar.add_task("training", total=total)
 
         def on_epoch(seed: int, epoch: Epoch) -> None:
-            text = f"seed {seed}: loss {epoch['train_loss']:.3f}, validation {epoch['val_accuracy']:.1%}"
+            text = f"seed {seed}: loss {epoch['train_loss']:.3f}, validation accuracy {epoch['val_accuracy']:.1%}"
             bar.update(task, advance=1, description=text)
 
         yield on_epoch
 
 
 def make_table(*columns: str) -> Table:
-    """Return an empty table; a column whose name starts with ">" is set to the right."""
+    """Return an empty table; a column whose name starts with ">" is aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")

@@ -22,19 +22,22 @@ SUFFIXES = (".html", ".svg", ".csv")
 def explain_run(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
     source: GraphSource,
-    node: Annotated[str | None, typer.Option(metavar="ID", help="The node, by name or, without names, number.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="ID", help="The node, by its name or, without names, its number.")] = None,
     class_name: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="Class to explain; by default the predicted one.")
     ] = None,
     every_class: Annotated[
-        bool, typer.Option("--global", help="In place of a node: the features that matter for each class.")
+        bool, typer.Option("--global", help="Instead of a node, explain which features matter for each class.")
     ] = False,
     out_file: Annotated[Path | None, typer.Option("--out", help="Also write this .html, .svg or .csv file.")] = None,
-    top: Annotated[int, typer.Option(min=1, max=60, help="Contributions to show.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=60, help="How many contributions to show.")] = 20,
 ) -> None:
-    """Say which features of which neighbour decided the class of a node; contributions add up to the score's change."""
+    """Show which features of which nodes decided the class of a node.
+
+    The contributions add up to the difference between the score and the score without features.
+    """
     from nfcgcn.inference.explanation import explain, explain_classes
-    from nfcgcn.reports.explanation_page import class_reasons, find_node, node_reasons, write
+    from nfcgcn.reports import class_reasons, find_node, node_reasons, write_cell
 
     if every_class == (node is not None):
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
@@ -56,12 +59,12 @@ def explain_run(
         reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
-    out.print(Text(write(reasons.title), style="bold"), soft_wrap=True)
+    out.print(Text(write_cell(reasons.title), style="bold"), soft_wrap=True)
     for name, value, more in reasons.cards:
-        out.print(Text(write(f"{name}: {value} ({more})")), soft_wrap=True)
+        out.print(Text(write_cell(f"{name}: {value} ({more})")), soft_wrap=True)
     table = make_table(*reasons.columns)
     for row in reasons.top:
-        table.add_row(*(Text(write(cell)) for cell in row))
+        table.add_row(*(Text(write_cell(cell)) for cell in row))
     out.print(table)
     for line in reasons.how:
         out.print(Text(line), soft_wrap=True)

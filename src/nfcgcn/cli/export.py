@@ -19,12 +19,12 @@ def export_run(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
     out_file: Annotated[Path, typer.Option("--out", help="The .pt2 file to write.")],
 ) -> None:
-    """Write a run's model as a programme that PyTorch alone can run, for graphs of any size."""
+    """Write a run's model as a program that needs only PyTorch to run, for graphs of any size."""
     if out_file.suffix != ".pt2":
         raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
     files.check_writable(out_file)
     saved = checkpoint.load_run(run)
     notes = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
-    programme = export(saved.model, out_file, notes=notes)
-    taken = ", ".join(programme.graph_signature.user_inputs)
-    out.print(f"written: {out_file}, which takes {taken}", highlight=False, markup=False, soft_wrap=True)
+    program = export(saved.model, out_file, notes=notes)
+    inputs = ", ".join(program.graph_signature.user_inputs)
+    out.print(f"written: {out_file}, which takes {inputs}", highlight=False, markup=False, soft_wrap=True)

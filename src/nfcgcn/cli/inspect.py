@@ -1,4 +1,4 @@
-"""`nfcgcn inspect`: what was understood of a graph, and what suits it."""
+"""`nfcgcn inspect`: what a graph is like, and which settings suit it."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_assignments
 
 MOST_CLASSES = 20
-"""Classes whose label counts are printed, at most; the JSON has all."""
+"""Label counts are printed for at most this many classes; the JSON has all."""
 
 
 @app.command()
 @takes_graph
 def inspect(
     source: GraphSource,
-    model: Annotated[str, typer.Option(help="Whose settings to suggest: a name from `nfcgcn models`.")] = "nfc-gcn",
+    model: Annotated[str, typer.Option(help="Model to suggest settings for: a name from `nfcgcn models`.")] = "nfc-gcn",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset.")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
 ) -> None:
-    """Print what was understood of a graph, with settings that suit it and why; nothing is trained."""
-    make_config(model)  # refuses an unknown model before the graph is read
+    """Describe a graph and suggest settings for it, with reasons; nothing is trained."""
+    make_config(model)  # refuse an unknown model before the graph is read
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
     if settings:
         raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
     if json_file:
         files.check_writable(json_file)
-    found = inspection.inspect(source.load(options), model=model)
+    description = inspection.inspect(source.load(options), model=model)
     if json_file:
-        files.write_text(json_file, files.to_json(found))
-    for name, value in _lines(found):
+        files.write_text(json_file, files.to_json(description))
+    for name, value in _lines(description):
         out.print(f"{name:<18}{value}", highlight=False, markup=False, soft_wrap=True)
-    if found["suggestions"]:
+    if description["suggestions"]:
         out.print(f"\nsettings of {model} that suit this graph:", highlight=False, markup=False)
-        for name, suggestion in found["suggestions"].items():
+        for name, suggestion in description["suggestions"].items():
             line = f"{name:<18}{suggestion['value']!s:<10}{suggestion['reason']}"
             out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    degrees, parts, labels, features = (found[key] for key in ("degrees", "components", "labels", "features"))
-    yield "graph", found["name"]
-    yield "nodes", f"{found['nodes']:,}, {found['isolated_nodes']:,} of them isolated"
-    yield "edges", f"{found['edges']:,}, without loops and duplicates, each counted once"
+def _lines(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    degrees, parts, labels, features = (description[key] for key in ("degrees", "components", "labels", "features"))
+    yield "graph", description["name"]
+    yield "nodes", f"{description['nodes']:,}, {description['isolated_nodes']:,} of them isolated"
+    yield "edges", f"{description['edges']:,}, without loops and duplicates, each counted once"
     low, median, mean, high = (degrees[key] for key in ("min", "median", "mean", "max"))
     yield "degrees", f"{low} at least, {median:g} median, {mean:.2f} mean, {high} at most"
     if degrees["unfilled"] is not None:
         yield "", f"{degrees['unfilled']:.1%} of the nodes have fewer neighbours than the suggested map has room for"
     yield "components", f"{parts['count']:,}, the largest of {parts['largest']:,} nodes"
-    same = found["homophily"]
+    same = description["homophily"]
     yield "homophily", "unknown: no edge joins two labelled nodes" if same is None else f"{same:.1%} of labelled edges"
     counts = list(labels["counts"].items())
     listed = ", ".join(f"{name!r} {count:,}" for name, count in counts[:MOST_CLASSES])
@@ -71,6 +71,6 @@ def _lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if features["min"] is not None:
         yield "", f"values from {features['min']:g} to {features['max']:g}"
     yield "", f"nodes with zeros only: {features['zero_rows']:,}; constant columns: {features['constant_columns']:,}"
-    split = found["given_split"]
+    split = description["given_split"]
     sizes = split and ", ".join(f"{size:,} {part}" for part, size in split.items())
     yield "given split", sizes or "none"

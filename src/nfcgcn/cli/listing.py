@@ -1,4 +1,4 @@
-"""`nfcgcn datasets`, `models` and `settings`: what there is to choose from."""
+"""`nfcgcn datasets`, `models` and `settings`: lists to choose from."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nfcgcn.training import TrainingConfig
 
 @app.command("datasets")
 def list_datasets(
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
 ) -> None:
-    """List the datasets: sizes, sources, and whether they are at hand."""
+    """List the datasets: sizes, sources, and where they are."""
     table = make_table("dataset", ">nodes", ">edges", ">features", ">classes", "at hand")
     for d in datasets.DATASETS.values():
         counts = (f"{c:,}" if isinstance(c, int) else c for c in (d.nodes, d.edges, d.features, d.classes))
@@ -32,7 +32,7 @@ def list_datasets(
 
 @app.command("models")
 def list_models() -> None:
-    """List the models: what each is, where it was published, its parameters with defaults, and its presets."""
+    """List the models: what each is, where it was published, its settings with defaults, and its presets."""
     for name, entry in MODELS.items():
         parameters = {key: s.default for key, s in settings_of(entry.config).items()} | dict(entry.fixed)
         presets = [f"{p} ({', '.join(known)})" for p in PRESETS if (known := preset_tables(p, name))]
@@ -49,11 +49,11 @@ def list_models() -> None:
 def list_settings(
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
 ) -> None:
-    """List what `nfcgcn train --set KEY=VALUE` takes for a model, with defaults."""
+    """List the settings that `nfcgcn train --set KEY=VALUE` accepts for a model, with defaults."""
     if model not in MODELS:
         raise ConfigError(unknown("model", model, MODELS))
     table = make_table("setting", "meaning", "takes", "default")
-    table.columns[0].no_wrap = True  # names are there to be copied
+    table.columns[0].no_wrap = True  # so that names can be copied
     for config_class in (MODELS[model].config, TrainingConfig, SplitConfig):
         for s in settings_of(config_class).values():
             default = MODELS[model].fixed.get(s.name, s.default)

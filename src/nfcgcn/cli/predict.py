@@ -1,4 +1,4 @@
-"""`nfcgcn predict` and `embed`: a trained model on any graph that has its features."""
+"""`nfcgcn predict` and `embed`: use a trained model on any graph with the same features."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.inference.prediction import LAYERS, Prediction
 
 LONGEST_ID = 1000
-"""Characters of an id in an .npz file, whose texts are all as long as the longest."""
+"""Most characters of an id in an .npz file, in which every text takes as much room as the longest."""
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")]
 OptionsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default those of the run."),
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default as in the run."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
@@ -49,21 +49,21 @@ def predict(
     """Write the class of each node, and the probability of every class, to a CSV file.
 
     With --draws the column `uncertainty` holds the standard deviation, over the draws, of the probability of the
-    node's class. The graph may be another than the one trained on, as long as it has the same features.
+    node's class. The graph may differ from the one that the run was trained on, but must have the same features.
     """
     chosen = choose_device(device)
     saved = checkpoint.load_run(run)
     files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
-    found = inference.predict_proba(saved.model, graph, draws=draws, device=chosen)
-    rows = list(_rows(saved, graph, found, uncertain=draws > 1))
+    prediction = inference.predict_proba(saved.model, graph, draws=draws, device=chosen)
+    rows = list(_rows(saved, graph, prediction, uncertain=draws > 1))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     files.write_text(out_file, text.getvalue())
-    if found.draws < draws:
+    if prediction.draws < draws:
         err.print(f"{saved.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
     _warn_of_formulas(rows)
-    for line in _summary(saved, graph, found):
+    for line in _summary(saved, graph, prediction):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
     out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
 
@@ -77,7 +77,7 @@ def embed(
     layer: Annotated[
         str,
         typer.Option(
-            help="last: what the last layer reads, h(K-1); first: the node-feature convolution's output, h(0); "
+            help="last: the input of the last layer, h(K-1); first: the node-feature convolution's output, h(0); "
             "scores: class scores before the softmax, h(K)."
         ),
     ] = "last",
@@ -95,28 +95,30 @@ def embed(
     saved = checkpoint.load_run(run)
     files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
-    found = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
-    (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, found)
-    shape = f"{found.shape[0]} nodes x {found.shape[1]} numbers"
+    embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
+    (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, embedding)
+    shape = f"{embedding.shape[0]} nodes x {embedding.shape[1]} numbers"
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _rows(run: SavedRun, graph: Graph, found: Prediction, *, uncertain: bool) -> Iterator[list[str]]:
+def _rows(run: SavedRun, graph: Graph, prediction: Prediction, *, uncertain: bool) -> Iterator[list[str]]:
     classes = [run.class_name(c) for c in range(run.num_classes)]
     yield ["id", "label", *(f"p_{name}" for name in classes), *(["uncertainty"] if uncertain else [])]
-    figures = np.column_stack([found.probabilities, found.uncertainty]) if uncertain else found.probabilities
-    for name, label, row in zip(_ids(graph), found.classes.tolist(), figures.tolist(), strict=True):
-        yield [str(name), classes[label], *(f"{figure:.6g}" for figure in row)]
+    numbers = prediction.probabilities
+    if uncertain:
+        numbers = np.column_stack([numbers, prediction.uncertainty])
+    for name, label, row in zip(_ids(graph), prediction.classes.tolist(), numbers.tolist(), strict=True):
+        yield [str(name), classes[label], *(f"{number:.6g}" for number in row)]
 
 
-def _summary(run: SavedRun, graph: Graph, found: Prediction) -> Iterator[str]:
-    counts = np.bincount(found.classes, minlength=run.num_classes)
+def _summary(run: SavedRun, graph: Graph, prediction: Prediction) -> Iterator[str]:
+    counts = np.bincount(prediction.classes, minlength=run.num_classes)
     shares = ", ".join(f"{run.class_name(c)}: {count}" for c, count in enumerate(counts.tolist()))
     yield f"{graph.num_nodes} nodes; {shares}"
     labels = run.read_labels(graph)
     labelled = int((graph.labels >= 0).sum())
     if labelled:
-        met = int(((labels == found.classes) & (labels >= 0)).sum())
+        met = int(((labels == prediction.classes) & (labels >= 0)).sum())
         yield (
             f"{met} of the graph's {labelled} labels met, {100 * met / labelled:.2f} %; "
             "no test accuracy where the run was trained on some of these nodes"
@@ -126,7 +128,7 @@ def _summary(run: SavedRun, graph: Graph, found: Prediction) -> Iterator[str]:
 
 
 def _warn_of_formulas(rows: Sequence[Sequence[str]]) -> None:
-    # Ids must come back as they went in, for the file to be joined to other tables: such cells are told, not changed.
+    # Ids must stay as they are, so that the file can be joined to other tables: we warn of such cells, but keep them.
     risky = [cell for row in rows for cell in row[:2] if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell)]
     if risky:
         err.print(
@@ -150,19 +152,19 @@ def _ids(graph: Graph) -> Sequence[str] | Sequence[int]:
     return range(graph.num_nodes) if graph.node_names is None else graph.node_names
 
 
-def _write_npz(path: Path, graph: Graph, found: Floats) -> None:
+def _write_npz(path: Path, graph: Graph, embedding: Floats) -> None:
     ids: Any = np.arange(graph.num_nodes) if graph.node_names is None else graph.node_names
     longest = max(map(len, graph.node_names or ("",)), default=0)
     if longest > LONGEST_ID:
         raise ConfigError(f"an id of {longest} characters is too long for .npz, {LONGEST_ID} are allowed; use .parquet")
     with files.new_file(path) as file:
-        np.savez(file, ids=np.asarray(ids), embedding=found)
+        np.savez(file, ids=np.asarray(ids), embedding=embedding)
 
 
-def _write_parquet(path: Path, graph: Graph, found: Floats) -> None:
+def _write_parquet(path: Path, graph: Graph, embedding: Floats) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(found.T)}}
+    columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(embedding.T)}}
     with files.new_file(path) as file:
         pyarrow.parquet.write_table(pyarrow.table(columns), file)

@@ -1,4 +1,4 @@
-"""`nfcgcn reproduce`: the paper's tables and figures, run."""
+"""`nfcgcn reproduce`: run the experiments behind the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from rich.progress import Progress as Bar
 
 from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
-from nfcgcn.reproduction import runner as reproduction
-from nfcgcn.reproduction import schedule
-from nfcgcn.reproduction.experiment import EXPERIMENTS, load_experiment
-from nfcgcn.reproduction.ledger import Record, read
-from nfcgcn.reproduction.measurement import where
+from nfcgcn.reproduction import (
+    EXPERIMENTS,
+    Progress,
+    Record,
+    Task,
+    choose_jobs,
+    estimate,
+    load_experiment,
+    plan,
+    read_ledger,
+    remaining,
+    run,
+)
 
 
 @app.command()
@@ -25,45 +33,47 @@ def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME ...|all]", help="Experiments, or all of them.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs a figure, each with its own seed.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per result, each with its own seed.")] = 10,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default as many as suit the machine.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = FOLDER,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes; by default as many as suit the machine.")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = FOLDER,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="List the experiments and run nothing.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, and how long, and run nothing.")
+        bool, typer.Option("--dry-run", help="Print what would run, and for how long, and run nothing.")
     ] = False,
 ) -> None:
-    """Run the paper's experiments and write a page that sets the results beside the paper's.
+    """Run the paper's experiments and write a page that compares the results with the paper's.
 
-    Runs that the folder has already are not run again, and each is kept as soon as it ends: after an interruption the
-    same command goes on.
+    Each run is stored as soon as it ends, and runs that the folder already has are not repeated: after an interruption,
+    the same command continues.
     """
     chosen = choose_device(device)
-    jobs = jobs or reproduction.processes(chosen)
+    jobs = jobs or choose_jobs(chosen)
     if only_list or not names:
         _list(seeds, chosen)
         if not only_list:
-            out.print("choose some of them, or all: nfcgcn reproduce all", highlight=False)
+            out.print("name some of them, or run all: nfcgcn reproduce all", highlight=False)
         return
-    asked = dict.fromkeys(name for given in names for name in (EXPERIMENTS if given == "all" else (given,)))
-    wanted = [load_experiment(name) for name in asked]
-    tasks = schedule.plan(wanted, seeds, chosen)
+    chosen_names = dict.fromkeys(name for given in names for name in (EXPERIMENTS if given == "all" else (given,)))
+    experiments = [load_experiment(name) for name in chosen_names]
+    tasks = plan(experiments, seeds, chosen)
     if dry_run:
-        _show_plan(schedule.missing(tasks, read(folder), where(chosen)), chosen, jobs)
+        _show_plan(remaining(tasks, folder, chosen), chosen, jobs)
         return
     try:
-        with _Shown() as progress:
-            outcome = reproduction.run(tasks, folder, device=chosen, jobs=jobs, data_dir=data_dir, progress=progress)
+        with _ProgressBar() as progress:
+            outcome = run(tasks, folder, device=chosen, jobs=jobs, data_dir=data_dir, progress=progress)
     except KeyboardInterrupt:
-        kept = f"interrupted; the runs that had ended are in {folder}, and the same command goes on from there"
-        err.print(kept, highlight=False, markup=False, soft_wrap=True)
+        message = f"interrupted; finished runs are stored in {folder}, and the same command continues from there"
+        err.print(message, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     for line in outcome.failed:
         err.print(f"failed: {line}", highlight=False, markup=False, soft_wrap=True)
-    if read(folder):
-        print_tables(folder, wanted, device=chosen.type)
+    if read_ledger(folder):
+        print_tables(folder, experiments, device=chosen.type)
         write_page(folder, device=chosen.type)
     if outcome.failed:
         raise typer.Exit(1)
@@ -73,23 +83,23 @@ def _list(seeds: int, device: torch.device) -> None:
     table = make_table("name", ">runs", "source", "what it shows")
     for name in EXPERIMENTS:
         experiment = load_experiment(name)
-        runs = sum(len(task.seeds) for task in schedule.plan([experiment], seeds, device))
+        runs = sum(len(task.seeds) for task in plan([experiment], seeds, device))
         table.add_row(name, str(runs), experiment.source, experiment.title)
     out.print(table)
 
 
-def _show_plan(tasks: list[schedule.Task], device: torch.device, jobs: int) -> None:
-    table = make_table("runs", "model", "dataset", ">minutes of a process")
+def _show_plan(tasks: list[Task], device: torch.device, jobs: int) -> None:
+    table = make_table("runs", "model", "dataset", ">minutes of one process")
     counts: Counter[tuple[str, str]] = Counter()
     seconds: Counter[tuple[str, str]] = Counter()
     for task in tasks:
         name = (task.setup.model or "-", task.setup.dataset)
         counts[name] += len(task.seeds)
-        seconds[name] += schedule.estimate(task, device)  # type: ignore[assignment]
+        seconds[name] += estimate(task, device)  # type: ignore[assignment]
     for (model, dataset), count in counts.items():
         table.add_row(str(count), model, dataset, f"{seconds[model, dataset] / 60:.1f}")
     out.print(table)
-    alone = sum(schedule.estimate(task, device) for task in tasks if task.alone)
+    alone = sum(estimate(task, device) for task in tasks if task.alone)
     minutes = ((sum(seconds.values()) - alone) / jobs + alone) / 60
     out.print(
         f"{sum(counts.values()):,} runs, roughly {minutes:.0f} minutes on {device.type} in {jobs} processes",
@@ -97,8 +107,8 @@ def _show_plan(tasks: list[schedule.Task], device: torch.device, jobs: int) -> N
     )
 
 
-class _Shown(reproduction.Progress):
-    """A bar on stderr with the time that remains, where stderr is a terminal."""
+class _ProgressBar(Progress):
+    """A bar on stderr with the remaining time, if stderr is a terminal."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -106,7 +116,7 @@ class _Shown(reproduction.Progress):
         self._task = self._bar.add_task("starting", total=None)
         self._done = self._runs = 0
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _ProgressBar:
         self._bar.start()
         return self
 

@@ -1,4 +1,4 @@
-"""GRAPH, as every command takes it: a dataset's name, or a graph of the user's own."""
+"""The argument GRAPH of every command: the name of a dataset, or a graph of the user's own."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from nfcgcn.settings import read_assignments, read_number
 
 @dataclass(frozen=True)
 class GraphSource:
-    """The options that say which graph is meant; each field is an option of every command that takes a graph."""
+    """The options that choose a graph; each field is an option of every command that takes a graph."""
 
     graph: Annotated[
         str | None,
         typer.Argument(
             metavar="GRAPH",
-            help="A name from `nfcgcn datasets`, a file .npz or .pt, or a folder with tables nodes.csv and edges.csv.",
+            help="A name from `nfcgcn datasets`, an .npz or .pt file, or a folder with tables nodes.csv and edges.csv.",
         ),
     ] = None
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the Planetoid files.")] = None
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
     nodes: Annotated[Path | None, typer.Option(help="Table of nodes, .csv, .tsv or .parquet, instead of GRAPH.")] = None
     edges: Annotated[Path | None, typer.Option(help="Table of edges, with --nodes.")] = None
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of node ids; by default id, or the first.")] = (
+    id_column: Annotated[str | None, typer.Option("--id", help="Column with the node ids; by default id, or the first.")] = (
         None
     )
-    label: Annotated[str | None, typer.Option(help="Column of classes; by default label.")] = None
+    label: Annotated[str | None, typer.Option(help="Column with the classes; by default label.")] = None
     text: Annotated[list[str] | None, typer.Option(help="Column to read as text; may be repeated.")] = None
     words: Annotated[list[str] | None, typer.Option(help="Column to read as lists of words; may be repeated.")] = None
     ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None
-    source_column: Annotated[str | None, typer.Option("--source", help="Column of edges; by default source.")] = None
-    target_column: Annotated[str | None, typer.Option("--target", help="Column of edges; by default target.")] = None
+    source_column: Annotated[str | None, typer.Option("--source", help="Column with the first node of an edge; by default source.")] = None
+    target_column: Annotated[str | None, typer.Option("--target", help="Column with the second node of an edge; by default target.")] = None
 
     @property
     def path(self) -> str | None:
-        """Where the user's own graph lies; None for a dataset."""
+        """The path of the user's own graph; None for a dataset."""
         if self.nodes is not None:
             if self.graph is not None:
                 raise ConfigError(f"give GRAPH or --nodes, not both; got '{self.graph}' and --nodes {self.nodes}")
@@ -56,23 +56,23 @@ class GraphSource:
 
     @property
     def name(self) -> str:
-        """What the graph is called: the dataset's name, or the file's, fit to be part of a folder's name."""
+        """The name of the dataset, or of the file, so that it can be part of a folder's name."""
         if self.path is None:
             return self.graph or "digits"
         return re.sub(r"[^\w.-]+", "_", stem(Path(self.path).resolve())).strip("._")[:60] or "graph"
 
     @property
     def dataset(self) -> str | None:
-        """The built-in dataset that is meant, whose presets apply; None for a user's own graph."""
+        """The built-in dataset, whose presets apply; None for a user's own graph."""
         return self.name if self.path is None else None
 
     def take_options(self, settings: dict[str, str]) -> dict[str, int | float]:
-        """Remove the dataset's own options from `settings` and return them, read."""
+        """Remove the options of the dataset from `settings` and return them as numbers."""
         known = () if self.path is not None else datasets.describe(self.name).options
         return {key: read_number(key, settings.pop(key)) for key in known if key in settings}
 
     def load(self, options: Mapping[str, Any] | None = None, *, encoding: Mapping[str, Any] | None = None) -> Graph:
-        """Read the graph; with a run's ``encoding`` the columns of tables as they were read for that run."""
+        """Read the graph; with the ``encoding`` of a run, read tables as they were read for that run."""
         columns = self._columns()
         if self.path is not None:
             with err.status(f"reading {escape(self.path)}"):
@@ -86,8 +86,8 @@ class GraphSource:
         return datasets.load(self.name, data_dir=self.data_dir, **(options or {}))
 
     def _columns(self) -> dict[str, Any]:
-        """What was said about tables, in the words of `read_tables`."""
-        said = {
+        """Return the options about tables under the names that `read_tables` has for them."""
+        options = {
             "edges": self.edges,
             "id": self.id_column,
             "label": self.label,
@@ -97,11 +97,11 @@ class GraphSource:
             "source": self.source_column,
             "target": self.target_column,
         }
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in options.items() if value}
 
 
 def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `GraphSource` in place of its parameter ``source``."""
+    """Replace the parameter ``source`` of a command by the options of `GraphSource`."""
     hints = get_type_hints(command, include_extras=True)
     options = get_type_hints(GraphSource, include_extras=True)
     parameters = []
@@ -125,9 +125,9 @@ def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
-    """Read the graph that a run is to be used on, as the run's own was read; refuse one with other features.
+    """Read a graph to use a run on, in the same way as the run's own graph; refuse a graph with other features.
 
-    A dataset keeps the options that the run had, unless they are given; without GRAPH the run's own dataset is meant.
+    A dataset keeps the options of the run, unless they are given. Without GRAPH, the dataset of the run is read.
     """
     if source == GraphSource(data_dir=source.data_dir):
         if run.dataset_options is None or run.dataset not in datasets.DATASETS:

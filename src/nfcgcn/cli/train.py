@@ -20,11 +20,11 @@ from nfcgcn.evaluation import Repeat, class_scores, confusion, describe, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
 from nfcgcn.randomness import generator
-from nfcgcn.reports.run_page import Page, render
+from nfcgcn.reports import Page, render
 from nfcgcn.settings import read_assignments
 
 MOST_PICTURED = 1500
-"""Test nodes in the picture of the learned representation, at most."""
+"""The picture of the learned representation shows at most this many test nodes."""
 
 
 @app.command()
@@ -33,21 +33,21 @@ def train(
     source: GraphSource,
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
     preset: Annotated[
-        str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}; or a file of `nfcgcn tune`.")
+        str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}; or a file from `nfcgcn tune`.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="The first run's seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 1,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn settings`."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[
-        str | None, typer.Option(help="Of products on a GPU: float32, tf32 or bf16; sums are float32.")
+        str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write; by default a new one in runs/.")
+        Path | None, typer.Option("--out", help="Folder to write to; by default a new one in runs/.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in the --out folder.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
@@ -93,7 +93,7 @@ def train(
         files.write_text(json_file, files.to_json(result))
     if interrupted:
         err.print("interrupted: the best state so far was kept and scored")
-    _print_result(result, folder)
+    _print_result(result, folder, best_is=config.training.stopping.best_is)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -119,7 +119,7 @@ def _page(graph: Graph, result: dict[str, Any], repeats: Sequence[Repeat], shown
     )
 
 
-def _print_result(result: dict[str, Any], folder: Path) -> None:
+def _print_result(result: dict[str, Any], folder: Path, *, best_is: str) -> None:
     test, val = result["test_accuracy"], result["val_accuracy"]
     spread = "" if test["std"] is None else f" ± {100 * test['std']:.2f}"
     count = len(result["seeds"])

@@ -64,7 +64,7 @@ class ModelEntry:
     @property
     def config(self) -> type[ClassifierConfig]:
         """The settings that its constructor declares."""
-        declared: type[ClassifierConfig] = self.model.__init__.config_class  # type: ignore[misc]
+        declared: type[ClassifierConfig] = vars(self.model.__init__)["config_class"]
         return declared
 
 

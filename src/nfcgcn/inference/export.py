@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from nfcgcn.baselines import GCN, MLP, JKNet
 from nfcgcn.errors import ConfigError
 from nfcgcn.files import write_bytes
-from nfcgcn.kernels.node_feature_conv.reference import compose
+from nfcgcn.kernels.reference.node_feature_conv import compose
 from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import projected

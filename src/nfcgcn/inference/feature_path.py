@@ -24,8 +24,8 @@ from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints, csr_tensor
-from nfcgcn.kernels.node_feature_conv.reference import compose
-from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.reference.node_feature_conv import compose
+from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.features import scale_features
 from nfcgcn.method.model import NFCGCN
@@ -81,7 +81,7 @@ class MapPath(FeaturePath):
     def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
         if model.nfc.in_channels != graph.num_features:
             raise GraphError(
-                f"the model was made for {model.nfc.in_channels} features per node, the graph has {graph.num_features}; "
+                f"the model was made for {model.nfc.in_channels} features per node, got {graph.num_features}; "
                 "explain it on a graph like the one it learned from"
             )
         # The one that prediction draws, whatever device the model is on.
@@ -220,7 +220,7 @@ class PlainPath(FeaturePath):
             everywhere = model.table(graph.x, graph.edge_index).numpy()[around]
             inside = np.isin(everywhere, around).all(1, keepdims=True)
             table = torch.from_numpy(np.searchsorted(around, np.where(inside, everywhere, around[:, None])))
-            self.model.table = lambda *_: table  # type: ignore[method-assign]
+            self.model.table = lambda *_: table
         counted = np.flatnonzero(self.hops >= 0)
         rows = _scaled(model, graph, counted)
         self.model.config = replace(self.model.config, feature_scale="given")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.node_feature_conv import reference
+from nfcgcn.kernels.reference import node_feature_conv as reference
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.errors import NFCError
-from nfcgcn.kernels.choice import choose, numba_refusal, triton_refusal
-from nfcgcn.kernels.node_feature_conv import refusal, variant_for
-from nfcgcn.kernels.product import Dropped, has_kernel, product, sparse_product
-from nfcgcn.kernels.product.reference import Sparse
+from nfcgcn.kernels.choice import choose, numba_refusal, refusal, triton_refusal, variant_for
+from nfcgcn.kernels.products import Dropped, has_kernel, product, sparse_product
 from nfcgcn.kernels.rows import shifted
-from nfcgcn.kernels.sparse import normalised_adjacency, with_transpose
+from nfcgcn.kernels.sparse import Sparse, normalised_adjacency, with_transpose
 from nfcgcn.method import node_feature_conv as nfc
 from nfcgcn.method import operations, sampling
 from nfcgcn.method.acceleration import accelerates, opaque
@@ -34,14 +32,12 @@ def mask_seed(*rates: float) -> int:
 @opaque
 def _node_feature_conv(
     x: Tensor, neighbours: Tensor, weight: Tensor, *, dropout: float = 0.0, backend: Backend = "auto", **options: Any
-) -> Tensor:
+) -> Any:
     kernels = _variant(backend, x, weight)
     if kernels is None:
         return NotImplemented
-    result: Tensor = kernels.node_feature_conv(
-        x, neighbours, weight, dropout=dropout, seed=mask_seed(dropout), **options
-    )
-    return result
+    seed = mask_seed(dropout)
+    return kernels.node_feature_conv(x, neighbours, weight, dropout=dropout, seed=seed, **options)
 
 
 @accelerates(nfc.projected)
@@ -57,7 +53,7 @@ def _projected(
     needed: Tensor | None = None,
     backend: Backend = "auto",
     **options: Any,
-) -> Tensor:
+) -> Any:
     kernels = _variant(backend, x, weight, matrix)
     if kernels is None:
         return NotImplemented
@@ -66,10 +62,7 @@ def _projected(
         return F.dropout(h, hidden_dropout) @ matrix
     seed = mask_seed(dropout, hidden_dropout)
     options |= {"hidden_dropout": hidden_dropout} if hidden_dropout else {}
-    result: Tensor = kernels.projected(
-        x, neighbours, weight, matrix, dropout=dropout, seed=seed, needed=needed, **options
-    )
-    return result
+    return kernels.projected(x, neighbours, weight, matrix, dropout=dropout, seed=seed, needed=needed, **options)
 
 
 def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> Any:
@@ -79,11 +72,11 @@ def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None 
     expected = x.requires_grad or x.device.type not in ("cpu", "cuda")
     chosen = choose(backend, variant, refusal(variant, x, weight, matrix), expected=expected)
     if chosen == "gpu":
-        from nfcgcn.kernels.node_feature_conv import gpu
+        from nfcgcn.kernels.gpu import node_feature_conv as gpu
 
         return gpu
     if chosen == "cpu":
-        from nfcgcn.kernels.node_feature_conv import cpu
+        from nfcgcn.kernels.cpu import node_feature_conv as cpu
 
         return cpu
     return None
@@ -110,7 +103,7 @@ def _dropout(h: Any, rate: float, training: bool) -> Any:
         return entries.with_values(F.dropout(entries.matrix.values(), rate))
     if h.layout != torch.strided or h.dim() != 2 or not has_kernel(h):
         return NotImplemented
-    from nfcgcn.kernels.masks import cpu
+    from nfcgcn.kernels.cpu import masks as cpu
 
     # A hash: torch draws one number after the other, a tenth of a Cora step in a profile.
     return h * cpu.mask(h.shape[0], h.shape[1], dropout=rate, seed=mask_seed(rate), dtype=h.dtype)
@@ -118,9 +111,9 @@ def _dropout(h: Any, rate: float, training: bool) -> Any:
 
 @accelerates(operations.multiply)
 @opaque
-def _multiply(h: Any, matrix: Tensor) -> Tensor:
+def _multiply(h: Any, matrix: Tensor) -> Any:
     if isinstance(h, Dropped):
-        from nfcgcn.kernels.product import dropped
+        from nfcgcn.kernels.cpu import dropped_product as dropped
 
         return dropped.dropped_product(h.whole, matrix, dropout=h.rate, seed=int(h.seed))
     if isinstance(h, Sparse):
@@ -139,7 +132,7 @@ def _add_bias(h: Tensor, bias: Tensor) -> Tensor:
 
 @accelerates(operations.propagate)
 @opaque
-def _propagate(h: Tensor, edge_index: Any) -> Tensor:
+def _propagate(h: Tensor, edge_index: Any) -> Any:
     if isinstance(edge_index, Sparse):
         return sparse_product(edge_index, h)
     if h.device.type not in ("cpu", "cuda"):
@@ -148,13 +141,13 @@ def _propagate(h: Tensor, edge_index: Any) -> Tensor:
 
 
 @accelerates(sampling.draw_rows)
-def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Any:
     if starts.is_cuda and not triton_refusal():
-        from nfcgcn.kernels.neighbour_draw import gpu
+        from nfcgcn.kernels.gpu import neighbour_draw as gpu
 
         return gpu.draw_rows(starts, neighbours, size=size, seed=seed)
     if starts.device.type == "cpu" and not numba_refusal():
-        from nfcgcn.kernels.neighbour_draw import cpu
+        from nfcgcn.kernels.cpu import neighbour_draw as cpu
 
         return cpu.draw_rows(starts, neighbours, size=size, seed=seed)
     return NotImplemented

@@ -121,15 +121,16 @@ def remembered(
             return function(tensor, *args, **kwargs)
         others = (*args, *sorted(kwargs.items()))
         key = tuple(_Same(a, version_of(a)) if isinstance(a, Tensor) else a for a in others)
+        results: OrderedDict[Any, T] | None
         version, results = known.get(tensor) or (None, None)
         if version != version_of(tensor) or results is None:
-            version, results = known[tensor] = version_of(tensor), OrderedDict()
+            results = OrderedDict()
+            known[tensor] = version_of(tensor), results
         if key not in results:
             results[key] = function(tensor, *args, **kwargs)
         results.move_to_end(key)
         while len(results) > MOST_REMEMBERED:
             results.popitem(last=False)
-        result: T = results[key]
-        return result
+        return results[key]
 
     return look_up

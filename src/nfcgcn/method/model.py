@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -93,12 +93,12 @@ class NFCGCN(NodeClassifier):
     ) -> Tensor:
         """Return ``H(0) W`` for the first matrix ``W`` after the convolution, ``[N, channels]``."""
         drop = self.config.representation_dropout
-        x = self.scale(x)
-        return self.nfc.project(
-            x, edge_index, self.first_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
+        h: Tensor = self.nfc.project(
+            self.scale(x), edge_index, self.first_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
         )
+        return h
 
-    def finish(self, h: Tensor, edge_index: Tensor) -> Tensor:
+    def finish(self, h: Tensor, edge_index: Any) -> Tensor:
         """Return the class scores that follow from ``H(0) W``."""
         if self.classifier is None:
             return self._convolve(h, edge_index)
@@ -107,7 +107,7 @@ class NFCGCN(NodeClassifier):
         scores: Tensor = self.classifier(F.relu(self._convolve(h, edge_index)))
         return scores
 
-    def _convolve(self, h: Tensor, edge_index: Tensor, *, without_last: bool = False) -> Tensor:
+    def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
         """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``H(0) W(1)``."""
         h = propagate(h, edge_index)
         for layer in self.layers[1 : -1 if without_last else None]:
@@ -118,8 +118,8 @@ class NFCGCN(NodeClassifier):
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
         depth = len(self.layers) - (self.classifier is None)
         if depth <= 0:
-            h = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
-            return dropout(h, self.config.representation_dropout, self.training)
+            laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
+            return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
         h = self.read(x, edge_index, neighbours)
         h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h

@@ -191,9 +191,7 @@ class NodeFeatureConv(nn.Module):
         draw = self.draw
         if self.training and self.config.resample == "epoch":
             draw = int(torch.randint(1, 2**62, ()))
-        table = neighbour_table(
-            edge_index, num_nodes, bandwidth=bandwidth, seed=self.seed, draw=draw, device=x.device
-        )
+        table = neighbour_table(edge_index, num_nodes, bandwidth=bandwidth, seed=self.seed, draw=draw, device=x.device)
         return order_by_similarity(x, table) if self.config.slot_order == "similarity" else table
 
     def __repr__(self) -> str:

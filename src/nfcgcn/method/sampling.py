@@ -34,9 +34,7 @@ def neighbour_table(
 
 
 @remembered
-def _table(
-    edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: int, device: torch.device
-) -> Tensor:
+def _table(edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: int, device: torch.device) -> Tensor:
     starts, neighbours = (part.to(device) for part in adjacency_lists(edge_index, num_nodes))
     return draw_rows(starts, neighbours, size=bandwidth - 1, seed=hash_seed(seed, "neighbours", draw))
 
@@ -92,7 +90,8 @@ def sample_neighbours(
     """
     table = neighbour_table(graph.edge_index, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
     ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table
-    return ordered.numpy().copy()
+    copy: Ints = ordered.numpy().copy()  # of what is remembered
+    return copy
 
 
 @remembered

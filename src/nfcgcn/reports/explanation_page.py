@@ -1,4 +1,4 @@
-"""An explanation for people: table, picture, page, CSV."""
+"""An explanation for people: as a table, a picture, a page and a CSV file."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ import numpy.typing as npt
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 from nfcgcn.inference.explanation import ClassExplanation, Explanation, Method
-from nfcgcn.reports import figures
-from nfcgcn.reports.run_page import fill, image
+from nfcgcn.reports.figures import contributions as draw_contributions
+from nfcgcn.reports.html import fill, image
 
 MOST_ROWS = 14
-"""Nodes in a picture."""
+"""A picture shows at most this many nodes."""
 
 Row = tuple[str | int | float, ...]
 
 METHODS: dict[Method, str] = {
-    "exact": "Along the way from no features to all of them the gradient does not change, so each contribution is the "
-    "value of the feature times the gradient: exact, to rounding.",
-    "integrated gradients": "Each contribution is the value of the feature times the mean gradient along the way from "
-    "no features to all of them (integrated gradients), at as many points as the sum needs.",
+    "exact": "The gradient is the same all the way from no features to all features, so each contribution is the value "
+    "of the feature times the gradient. It is exact, except for rounding.",
+    "integrated gradients": "Each contribution is the value of the feature times the mean gradient on the way from no "
+    "features to all features (integrated gradients), at as many points as the sum needs to be accurate.",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """What there is to say about one node or about all classes."""
+    """The reasons for the score of one node, or for the scores of all classes."""
 
     title: str
     model: str
     graph: str
     cards: Sequence[tuple[str, str, str]]
-    """Name, value, and what else there is to it."""
+    """Name, value and a remark of each."""
     columns: Sequence[str]
-    """Of the table; ">" marks numbers."""
+    """The columns of the table; ">" marks numbers."""
     rows: Sequence[Row]
-    """All of them, the most important first."""
+    """All rows, the most important first."""
     top: Sequence[Row]
     """The rows to show."""
     draw: Callable[[], str]
@@ -53,12 +53,12 @@ class Reasons:
 
     @cached_property
     def svg(self) -> str:
-        """The picture."""
+        """The picture, drawn when it is first asked for."""
         return self.draw()
 
     @property
     def html(self) -> str:
-        """A page of its own, with nothing to load and no script."""
+        """A self-contained HTML page, without scripts."""
         return fill(
             "explanation.html",
             title=self.title,
@@ -69,13 +69,13 @@ class Reasons:
             picture_text=f"{self.title}: {self.caption}",
             caption=self.caption,
             columns=self.columns,
-            rows=[[write(cell) for cell in row] for row in self.top],
+            rows=[[write_cell(cell) for cell in row] for row in self.top],
             how=self.how,
         )
 
     @property
     def csv(self) -> str:
-        """All rows, numbers in full."""
+        """All rows as CSV, with all digits of the numbers."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(column.lstrip(">") for column in self.columns)
@@ -83,15 +83,15 @@ class Reasons:
         return text.getvalue()
 
 
-def write(cell: str | float) -> str:
-    """Write a table's cell: numbers to four digits, names without what a terminal would obey."""
+def write_cell(cell: str | float) -> str:
+    """Write a cell of a table: numbers with four digits, names without control characters."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return "".join(letter if letter.isprintable() else " " for letter in str(cell))
 
 
 def find_node(graph: Graph, name: str) -> int:
-    """Return the node of this name, or of this number where the nodes have no names."""
+    """Return the node with this name or, if the nodes have no names, with this number."""
     if graph.node_names is None:
         if name.isascii() and name.isdecimal() and int(name) < graph.num_nodes:
             return int(name)
@@ -106,27 +106,29 @@ def find_node(graph: Graph, name: str) -> int:
 def node_reasons(
     explanation: Explanation, graph: Graph, *, model: str, class_name: Callable[[int], str], top: int = 20
 ) -> Reasons:
-    """Say why a node was given its score."""
+    """Return the reasons for the score of a node."""
     e = explanation
     name, target = node_name(graph, e.node), class_name(e.target)
     change = e.score - e.baseline
-    found = e.top()
+    contributions = e.top()
     rows = [
         (node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d), value, added)
-        for j, d, value, added in found
+        for j, d, value, added in contributions
     ]
     cards = [
         ("Predicted class", class_name(e.predicted), f"the node's own label: {_label(graph, e.node) or 'none'}"),
         (
             f"Score of {target} before the softmax",
             f"{e.score:.4g}",
-            f"{e.baseline:.4g} without features, {change:+.4g} by them",
+            f"{e.baseline:.4g} without features, {change:+.4g} from features",
         ),
-        ("Features that count", f"{len(found):,}", f"of {len({r.node for r in found}):,} nodes"),
+        ("Features that contribute", f"{len(contributions):,}", f"of {len({c.node for c in contributions}):,} nodes"),
     ]
     if e.own_map is not None:
         own = float(e.own_map.sum())
-        cards.append(("Through the node's own map", f"{own:+.4g}", f"{change - own:+.4g} through those of other nodes"))
+        cards.append(
+            ("Through the node's own map", f"{own:+.4g}", f"{change - own:+.4g} through the maps of other nodes")
+        )
     return Reasons(
         title=f"Why node {name} is in class {target}"
         if e.target == e.predicted
@@ -138,9 +140,9 @@ def node_reasons(
         rows=rows,
         top=rows[:top],
         draw=lambda: _draw_node(e, graph, top),
-        caption=f"What each feature of each node added to the score of {target}; rows are the node and those around "
-        "it, columns the features that count most. A feature that a node does not have adds nothing.",
-        how=(METHODS[e.method], f"All contributions add up to {change:.6g}, less an error of {abs(e.error):.1g}."),
+        caption=f"What each feature of each node added to the score of {target}. Rows are the node and nodes around "
+        "it, columns the features that contribute most. A feature that a node does not have adds nothing.",
+        how=(METHODS[e.method], f"All contributions add up to {change:.6g}, with an error of {abs(e.error):.1g}."),
     )
 
 
@@ -152,7 +154,7 @@ def class_reasons(
     class_name: Callable[[int], str],
     top: int = 20,
 ) -> Reasons:
-    """Say which features matter for each class."""
+    """Return the features that matter for each class."""
     present = [e for e in explanations if e.num_nodes]
     names = {e.target: class_name(e.target) for e in present}
 
@@ -161,7 +163,7 @@ def class_reasons(
             (names[e.target], e.num_nodes, feature_name(graph, d), added) for e in present for d, added in e.top(count)
         ]
 
-    missed = max((abs(e.error) for e in present), default=0.0)
+    error = max((abs(e.error) for e in present), default=0.0)
     methods = dict.fromkeys(METHODS[e.method] for e in present)
     return Reasons(
         title="Features that matter for each class",
@@ -172,19 +174,19 @@ def class_reasons(
         rows=rows(graph.num_features),
         top=rows(max(1, top // max(len(present), 1))),
         draw=lambda: _draw_classes(present, graph, list(names.values()), top),
-        caption="Mean contribution of each feature, wherever it stands, to the score of a class over the nodes "
-        "predicted as this class.",
-        how=(*methods, f"Contributions add up to the change in the mean score, less an error of {missed:.1g} at most."),
+        caption="Mean contribution of each feature, from all nodes together, to the score of a class. The mean is "
+        "over the nodes that are predicted as this class.",
+        how=(*methods, f"Contributions add up to the change in the mean score, with an error of at most {error:.1g}."),
     )
 
 
 def node_name(graph: Graph, node: int) -> str:
-    """Name a node, by its number where it has no name."""
+    """Return the name of a node, or its number if it has no name."""
     return graph.node_names[node] if graph.node_names is not None else str(node)
 
 
 def feature_name(graph: Graph, feature: int) -> str:
-    """Name a feature, by its number where it has no name."""
+    """Return the name of a feature, or its number if it has no name."""
     return graph.feature_names[feature] if graph.feature_names is not None else f"feature {feature}"
 
 
@@ -217,7 +219,7 @@ def _draw_node(e: Explanation, graph: Graph, top: int) -> str:
         where = "itself" if away == 0 else away if isinstance(away, str) else f"{away} edge{'s' * (away > 1)} away"
         return node_name(graph, node), _label(graph, node), where
 
-    return figures.contributions(
+    return draw_contributions(
         table,
         [row(node) for node in nodes],
         [feature_name(graph, d) for d in features],
@@ -232,7 +234,7 @@ def _draw_classes(explanations: Sequence[ClassExplanation], graph: Graph, names:
     table = np.zeros((len(names) + 1, len(features) + 1))
     table[:-1, :-1] = by_class[:, features]
     table[:-1, -1] = by_class.sum(axis=1) - table[:-1, :-1].sum(axis=1)
-    return figures.contributions(
+    return draw_contributions(
         table,
         [(name,) for name in names],
         [feature_name(graph, d) for d in features],

@@ -24,14 +24,15 @@ MOST_COUNTED_CLASSES = 40
 MOST_LABELLED_CLASSES = 60
 MOST_VECTOR_POINTS = 2000
 _CELL = (0.45, 0.28)
-"""Inches of a contribution's cell."""
+"""Width and height of a cell in the figure of contributions, in inches."""
 
 
 def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequence[int]) -> str:
     """Draw loss and accuracy over the epochs, training and validation, with the best epoch marked.
 
-    One history a seed, of any length; a record holds ``epoch`` and ``{train,val}_{loss,accuracy}``, accuracies from 0
-    to 1. Several seeds become their mean, inside a band from the lowest to the highest.
+    There is one history per seed, of any length, with one record per epoch: ``epoch`` and
+    ``{train,val}_{loss,accuracy}``, accuracies from 0 to 1. Several seeds are drawn as their mean, with a band from the
+    lowest to the highest.
     """
     histories = [history for history in histories if len(history)]
     with canvas() as figure:
@@ -51,7 +52,9 @@ def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequ
                 axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         if len(histories) > 1:
             uneven = len({history[-1]["epoch"] for history in histories}) > 1
-            note = f"line: mean of {len(histories)} seeds" + (", while at least half of them train" if uneven else "")
+            note = f"line: mean of {len(histories)} seeds" + (
+                ", as long as at least half of them train" if uneven else ""
+            )
             figure.text(0.07, 0.0, note + "; band: lowest to highest", color=MUTED, fontsize=8)
         return svg(figure)
 
@@ -59,7 +62,7 @@ def curves(histories: Sequence[Sequence[Mapping[str, float]]], best_epochs: Sequ
 def confusion(matrix: Array, class_names: Sequence[str]) -> str:
     """Draw a confusion matrix ``[C, C]`` of counts: rows are true classes, columns predicted ones.
 
-    Colour is the share of the row; a row without a node is grey.
+    Colours show shares of a row; a row without nodes is grey.
     """
     counts = np.asarray(matrix)
     num_classes = len(counts)
@@ -101,7 +104,10 @@ def confusion(matrix: Array, class_names: Sequence[str]) -> str:
 
 
 def representation(points: Array, labels: Array, predictions: Array, class_names: Sequence[str]) -> str:
-    """Draw nodes as points ``[M, 2]``: colour (and marker, beyond eight classes) is the true class, a ring an error."""
+    """Draw nodes as points ``[M, 2]``: the colour (and, beyond eight classes, the marker) shows the true class.
+
+    A ring marks a wrong prediction.
+    """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     places = _unit_square(np.asarray(points, dtype=np.float64))
     low, high = (places.min(axis=0), places.max(axis=0)) if len(places) else (np.zeros(2), np.ones(2))
@@ -124,21 +130,21 @@ def representation(points: Array, labels: Array, predictions: Array, class_names
         present, sizes = np.unique(labels, return_counts=True)
         named = np.sort(present[np.argsort(-sizes, kind="stable")[:MOST_LABELLED_CLASSES]])
         _label_clusters(axes, places, labels, named, class_names, inches)
-        note = f"ringed: predicted as another class ({wrong.sum():,} of {len(places):,} nodes)"
+        note = f"ring: predicted as another class ({wrong.sum():,} of {len(places):,} nodes)"
         if len(named) < len(present):
             note += f"; names: the {len(named)} largest of {len(present)} classes"
-        axes.text(low[0], low[1] - 0.02, note if len(places) else "no node to show", color=MUTED, fontsize=8, va="top")
+        axes.text(low[0], low[1] - 0.02, note if len(places) else "no nodes to show", color=MUTED, fontsize=8, va="top")
         return svg(figure)
 
 
 def contributions(
     table: Array, rows: Sequence[Sequence[str]], columns: Sequence[str], *, sums: Literal["both", "rows"], meaning: str
 ) -> str:
-    """Draw contributions as a heat map, blue for what was added and red for what was taken away.
+    """Draw contributions as a heat map: blue for positive ones, red for negative ones.
 
-    ``table [R + 1, F + 1]`` has a last row for the nodes, and a last column for the features, that have no name in
-    `rows` and `columns`; either is left out where it is 0. A row has a name and, after it, what else is to be said of
-    it. Sums stand beside each row and, with ``sums="both"``, below each column. `meaning` says what a cell is.
+    The last row of ``table [R + 1, F + 1]`` is for all nodes that are not in `rows`, its last column for all features
+    that are not in `columns`; either is left out if it is 0. A row is described by its name and, after it, further
+    texts. A sum is written beside each row and, with ``sums="both"``, below each column. `meaning` says what a cell is.
     """
     table = np.asarray(table, dtype=np.float64)
     largest = float(np.abs(table[:-1, :-1]).max(initial=0)) or 1.0
@@ -169,7 +175,7 @@ def contributions(
 
 
 def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: tuple[int, int], largest: float) -> str:
-    """Colour the first rows and columns, write every number, and say in which unit."""
+    """Colour the first rows and columns, write every number, and return the unit as text."""
     from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
@@ -196,7 +202,7 @@ def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: 
 def _curve_panel(axes: Axes, histories: list[Any], what: str, best: float | None, best_label: str) -> None:
     epochs = np.array(sorted({record["epoch"] for history in histories for record in history}))
     running = np.array([[history[-1]["epoch"] >= epoch for epoch in epochs] for history in histories])
-    # The mean of a few late runs is no longer the mean of all; half of them always reach the median best epoch.
+    # A mean over the few longest runs would not be comparable; half of the runs always reach the median best epoch.
     epochs = epochs[: int((2 * running.sum(axis=0) >= len(histories)).sum())] if histories else epochs
     ends: list[tuple[float, str, str]] = []
     for part, name, colour in (("train", "training", PALETTE[5]), ("val", "validation", PALETTE[0])):
@@ -263,7 +269,7 @@ def _label_clusters(
     medians = np.array([np.median(places[labels == label], axis=0) for label in named]).reshape(-1, 2)
     widths = [sum(1.0 if is_wide(letter) else 0.64 for letter in name) + 1.0 for name in names]
     boxes = np.array([(width, 1.9) for width in widths]).reshape(-1, 2) * size / 72 / inches
-    if len(named) > 10:  # clusters so small that a name would cover them: write it above
+    if len(named) > 10:  # a name would cover clusters this small: write it above them
         tops = [np.quantile(places[labels == label, 1], 0.75) for label in named]
         medians[:, 1] = tops + 0.6 * boxes[:, 1]
     for label, name, median, place in zip(named, names, medians, _spread(medians, boxes), strict=True):
@@ -275,7 +281,7 @@ def _label_clusters(
 
 
 def _spread(centres: Array, boxes: Array) -> Array:
-    """Move boxes near the unit square apart, each as little as a few rounds of pushing allow."""
+    """Push boxes in or near the unit square apart until none overlap, in a limited number of rounds."""
     half = boxes / 2
     low, high = np.minimum(half - 0.12, 0.5), np.maximum(1.12 - half, 0.5)
     places = np.clip(centres, low, high)

@@ -94,7 +94,7 @@ _CLAIMS: tuple[tuple[str, str, str, str, Callable[[Comparisons], Iterable[Part]]
     (
         "Accuracy rises with n",
         "consistent improvement in accuracy with increasing n",
-        "Holds on a dataset if the slope of the accuracy over n = 2 to 6, computed per seed, is significantly positive.",
+        "Holds on a dataset if the slope of the accuracy over n = 2 to 6, per seed, is significantly positive.",
         "bandwidth",
         rises,
     ),

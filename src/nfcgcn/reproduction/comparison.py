@@ -251,7 +251,9 @@ def paired_tests(comparison: Comparison) -> list[PairedTest]:
 
 
 def _test(ours: Cell, theirs: Cell, show: str) -> Estimate | None:
-    return paired(ours.epochs_to_99, theirs.epochs_to_99) if show == "convergence" else paired(ours.scores, theirs.scores)
+    return (
+        paired(ours.epochs_to_99, theirs.epochs_to_99) if show == "convergence" else paired(ours.scores, theirs.scores)
+    )
 
 
 def _test_axis(comparison: Comparison, line: Mapping[Any, Cell], dataset: str) -> Iterator[PairedTest]:

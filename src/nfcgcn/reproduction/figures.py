@@ -136,7 +136,10 @@ def _lines(figure: Figure, comparison: Comparison) -> None:
         ends = [end for row in _rows(comparison) for end in _line(axes, comparison, row, dataset, places)]
         _label_ends(axes, ends, height)
     paper = any(cell.entry.paper is not None for cell in comparison.cells)
-    _note(figure, "line: mean over seeds; band: ± one standard deviation" + ("; hollow: the paper's numbers" if paper else ""))
+    _note(
+        figure,
+        "line: mean over seeds; band: ± one standard deviation" + ("; hollow: the paper's numbers" if paper else ""),
+    )
 
 
 def _places(axis: Axis) -> dict[Any, float]:

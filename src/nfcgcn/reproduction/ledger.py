@@ -121,7 +121,8 @@ def _check_training(record: Record) -> None:
             raise ValueError(f"`{name}` must hold finite numbers only")
         if not values or len(values) != num_epochs:
             raise ValueError(
-                f"`{name}` has {len(values)} epochs; at least 1 is needed, and as many as `{CURVES[0]}` has, {num_epochs}"
+                f"`{name}` has {len(values)} epochs and `{CURVES[0]}` {num_epochs}; "
+                "all curves must have the same number, at least 1"
             )
 
 
@@ -191,7 +192,10 @@ class Ledger:
         return True
 
     def claim(self, key: Key) -> bool:
-        """Reserve a run for this process; return False if another has it. The system releases claims of dead processes."""
+        """Reserve a run for this process; return False if another process has it.
+
+        The system releases the claims of a process that dies.
+        """
         try:
             _lock(self._locks, _lock_byte(key), wait=False)
         except BlockingIOError:

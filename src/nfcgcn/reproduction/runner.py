@@ -171,7 +171,7 @@ class _Worker:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
-        # Only the first process handles Ctrl-C. A signal that is blocked now is blocked in the new process from its start.
+        # Only the first process handles Ctrl-C. What is blocked now is blocked in the new process from its start.
         resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -198,7 +198,10 @@ class _Worker:
         except (EOFError, OSError):
             self.stop()
             code = self.process.exitcode
-            return [], f"its process died (exit code {code}), perhaps for lack of memory; use fewer processes with --jobs"
+            return (
+                [],
+                f"its process died (exit code {code}), perhaps for lack of memory; use fewer processes with --jobs",
+            )
         return result
 
     def stop(self) -> None:

@@ -143,7 +143,9 @@ def _reached(cell: Cell | None, *, count: bool) -> tuple[str, str]:
     if cell is None:
         return "", ""
     epochs = list(cell.epochs_to_99.values())
-    seconds = f"{np.mean(epochs) * cell.seconds_per_epoch:.2f}" if epochs and cell.seconds_per_epoch is not None else "n/a"
+    seconds = (
+        f"{np.mean(epochs) * cell.seconds_per_epoch:.2f}" if epochs and cell.seconds_per_epoch is not None else "n/a"
+    )
     return mean_and_deviation(epochs, 1, count=count), seconds
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.kernels.adam.reference import corrections
 from nfcgcn.kernels.choice import triton_refusal
+from nfcgcn.kernels.reference.adam import corrections
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.randomness import torch_randomness
@@ -67,8 +67,8 @@ class Trainer:
         device: torch.device,
     ) -> None:
         self.net, self.config, self.seeds, self.device = net, config, seeds, device
-        from nfcgcn.kernels.adam.gpu import adam
-        from nfcgcn.kernels.cross_entropy.gpu import cross_entropy
+        from nfcgcn.kernels.gpu.adam import adam
+        from nfcgcn.kernels.gpu.cross_entropy import cross_entropy
 
         self.adam, self.cross_entropy = adam, cross_entropy
         y = graph.y.to(device)

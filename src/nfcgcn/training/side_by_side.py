@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.choice import Precision
-from nfcgcn.kernels.node_feature_conv import refusal as kernel_refusal
+from nfcgcn.kernels.choice import refusal as kernel_refusal
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.model import NFCGCN
 
@@ -51,7 +51,7 @@ class SideBySide(nn.Module):
 
     def __init__(self, models: Sequence[NFCGCN], x: Tensor, edge_index: Tensor, precision: Precision) -> None:
         super().__init__()
-        from nfcgcn.kernels.node_feature_conv.gpu_tables import Options, Tables
+        from nfcgcn.kernels.gpu.tables import Options, Tables
 
         self.names = [name for name, _ in models[0].named_parameters()]
         stacked = [torch.stack([m.get_parameter(name).detach() for m in models]) for name in self.names]
@@ -78,9 +78,9 @@ class SideBySide(nn.Module):
 
     def forward(self, seeds: Tensor) -> Tensor:
         """Return class scores ``[S, N, C]``; in training the masks come from ``seeds [draws, S]``."""
-        from nfcgcn.kernels.masks.gpu import relu_dropout
-        from nfcgcn.kernels.node_feature_conv.gpu import projected_stack
-        from nfcgcn.kernels.product.gpu import product, shifted, sparse_product
+        from nfcgcn.kernels.gpu.masks import relu_dropout
+        from nfcgcn.kernels.gpu.node_feature_conv import projected_stack
+        from nfcgcn.kernels.gpu.product import product, shifted, sparse_product
 
         of = dict(zip(self.names, self.stacked, strict=True))
         matrices = [of[f"layers.{i}.weight"] for i in range(self.num_layers)] or [of["classifier.weight"].mT]

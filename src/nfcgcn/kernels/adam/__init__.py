@@ -1,1 +1,0 @@
-"""A step of Adam."""

@@ -1,0 +1,1 @@
+"""The CPU's kernels, in Numba."""

@@ -1,0 +1,199 @@
+"""Attention over the neighbours in Numba, without a row of channels an edge.
+
+Rows are laid out by channel, ``[channels, heads]``, so that a vector holds the heads, whose weights differ, and no sum
+runs across one. Forward goes by target and keeps the softmax's weights; backward goes by source, where an edge needs
+one foreign row, its target's gradient. Every row is written by one task, so that bits do not depend on the threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange, uint32
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfcgcn.kernels.cpu.compiler import compiled, follow_torch, inlined
+from nfcgcn.kernels.cpu.masks import kept_bits, key_of
+from nfcgcn.kernels.cpu.product import add_up
+from nfcgcn.kernels.cpu.vectors import add_inner, add_weighted
+from nfcgcn.kernels.reference.attention import SLOPE, Edges
+from nfcgcn.kernels.reference.masks import WORD, threshold
+
+TASKS = 64
+"""Pieces that nodes are cut into, also where a sum is over all; no function of the number of threads."""
+
+
+def attention(
+    h: Tensor, source: Tensor, target: Tensor, edges: Edges, *, dropout: float = 0.0, seed: int = 0
+) -> Tensor:
+    """See the reference; a weight is dropped where the hash mask ``[E, heads]`` of this seed says so."""
+    return _Attention.apply(h, source, target, edges, dropout, seed)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, source: Tensor, target: Tensor, edges: Edges, dropout: float, seed: int) -> Tensor:
+        heads = len(source)
+        rows, out = _by_channel(h, heads), torch.empty_like(h, memory_format=torch.contiguous_format)
+        a, b = (vectors.mT.flatten().contiguous() for vectors in (source, target))
+        scores, weights = h.new_empty(2, len(h), heads), h.new_empty(len(edges.from_source.order), heads)
+        arrays = tuple(t.detach().numpy() for t in (rows, a, b, scores, weights, out))
+        dtype = arrays[0].dtype.type
+        ctx.mask = (np.uint32(threshold(dropout)), dtype(1 / (1 - dropout)), np.uint64(seed))
+        ctx.slope, ctx.edges = dtype(SLOPE), edges
+        follow_torch()
+        _forward(edges.starts.numpy(), _sources(edges), *ctx.mask, ctx.slope, *arrays)
+        ctx.save_for_backward(rows, a, b, scores, weights, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        rows, a, b, scores, weights, out = ctx.saved_tensors
+        edges, heads = ctx.edges, weights.shape[1]
+        slopes, pull, grad_h = torch.empty_like(weights), torch.empty_like(rows), torch.empty_like(out)
+        grad_scores, grad_vectors = torch.empty_like(scores), rows.new_empty(TASKS, 2, len(a))
+        by_source = edges.from_source.transpose
+        arrays = (
+            rows, a, b, scores, weights, out, grad.contiguous(), pull, slopes, grad_scores, grad_h, grad_vectors,
+        )  # fmt: skip
+        follow_torch()
+        _backward(
+            edges.starts.numpy(), by_source.crow_indices().numpy(), by_source.col_indices().numpy(), _targets(edges),
+            *ctx.mask, ctx.slope, *(t.detach().numpy() for t in arrays),
+        )  # fmt: skip
+        grad_source, grad_target = add_up(grad_vectors).view(2, -1, heads).mT
+        return grad_h, grad_source, grad_target, None, None, None
+
+
+def _by_channel(rows: Tensor, heads: int) -> Tensor:
+    """Lay rows ``[heads, channels]`` out as ``[channels, heads]``."""
+    return rows.view(len(rows), heads, -1).mT.flatten(1).contiguous()
+
+
+def _sources(edges: Edges) -> Any:
+    return edges.from_source.matrix.col_indices().numpy()
+
+
+def _targets(edges: Edges) -> Any:
+    return edges.from_target.matrix.col_indices().numpy()
+
+
+@inlined
+def _factors(seed: Any, edge: Any, below: Any, scale: Any, out: Any) -> None:
+    """Write the mask of one edge."""
+    key, heads = key_of(seed, edge), len(out)
+    for first in range(0, heads, WORD):
+        bits = kept_bits(key, first, heads - first, below)
+        for head in range(first, min(first + WORD, heads)):
+            out[head] = scale if bits >> uint32(head - first) & uint32(1) else 0
+
+
+@compiled
+def _forward(
+    starts: Any, sources: Any, below: Any, scale: Any, seed: Any, slope: Any, rows: Any, a: Any, b: Any, scores: Any,
+    weights: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write ``scores [2, N, heads]``, of each node as a source and a target, the softmax, and what it averages."""
+    num_nodes, width = rows.shape
+    heads = weights.shape[1]
+    channels = width // heads
+    for task in prange(TASKS):
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            scores[:, node] = 0
+            add_inner(scores, node * heads, rows, node * width, a, 0, channels, heads)
+            add_inner(scores, (num_nodes + node) * heads, rows, node * width, b, 0, channels, heads)
+    for task in prange(TASKS):
+        largest, total, factors = np.empty(heads, rows.dtype), np.empty(heads, rows.dtype), np.empty(heads, rows.dtype)
+        sums = np.empty(width, rows.dtype)
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            start, stop = starts[node], starts[node + 1]
+            largest[:] = -np.inf
+            total[:] = 0
+            sums[:] = 0
+            for edge in range(start, stop):
+                for head in range(heads):
+                    score = scores[0, sources[edge], head] + scores[1, node, head]
+                    score = score if score > 0 else score * slope
+                    weights[edge, head] = score
+                    largest[head] = max(largest[head], score)
+            for edge in range(start, stop):
+                _factors(seed, edge, below, scale, factors)
+                for head in range(heads):
+                    weight = np.exp(weights[edge, head] - largest[head])
+                    weights[edge, head] = weight
+                    total[head] += weight
+                    factors[head] *= weight
+                add_weighted(sums, 0, factors, 0, rows, sources[edge] * width, channels, heads)
+            for head in range(heads):
+                for channel in range(channels):
+                    out[node, head * channels + channel] = sums[channel * heads + head] / total[head]
+            for edge in range(start, stop):
+                for head in range(heads):
+                    weights[edge, head] /= total[head]
+
+
+@compiled
+def _backward(
+    starts: Any, source_starts: Any, source_edges: Any, targets: Any, below: Any, scale: Any, seed: Any, slope: Any,
+    rows: Any, a: Any, b: Any, scores: Any, weights: Any, out: Any, grad_out: Any, pull: Any, slopes: Any,
+    grad_scores: Any, grad_h: Any, grad_vectors: Any,
+) -> None:  # fmt: skip
+    r"""Write the gradients of h and of the two vectors; ``pull`` is that of ``out`` by channel, ``slopes`` of an edge.
+
+    A softmax's gradient takes off :math:`\sum_j \alpha_{ij} \partial / \partial \alpha_{ij}`, for each edge of a node
+    the same: what the node's gradient and value give multiplied.
+    """
+    num_nodes, width = rows.shape
+    heads = weights.shape[1]
+    channels = width // heads
+    for task in prange(TASKS):
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            for head in range(heads):
+                grad_scores[1, node, head] = 0
+                for channel in range(channels):
+                    grad = grad_out[node, head * channels + channel]
+                    grad_scores[1, node, head] += grad * out[node, head * channels + channel]
+                    pull[node, channel * heads + head] = grad
+    for task in prange(TASKS):
+        factors, inner = np.empty(heads, rows.dtype), np.empty(heads, rows.dtype)
+        sums = np.empty(width, rows.dtype)
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            grad_scores[0, node] = 0
+            sums[:] = 0
+            for place in range(source_starts[node], source_starts[node + 1]):
+                edge = source_edges[place]
+                to = targets[edge]
+                _factors(seed, edge, below, scale, factors)
+                inner[:] = 0
+                add_inner(inner, 0, pull, to * width, rows, node * width, channels, heads)
+                for head in range(heads):
+                    weight = weights[edge, head]
+                    grad = weight * (factors[head] * inner[head] - grad_scores[1, to, head])
+                    score = scores[0, node, head] + scores[1, to, head]
+                    grad = grad if score > 0 else grad * slope
+                    slopes[edge, head] = grad
+                    grad_scores[0, node, head] += grad
+                    factors[head] *= weight
+                add_weighted(sums, 0, factors, 0, pull, to * width, channels, heads)
+            for head in range(heads):
+                for channel in range(channels):
+                    grad_h[node, head * channels + channel] = sums[channel * heads + head]
+    for task in prange(TASKS):
+        grad_vectors[task] = 0
+        for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
+            grad_scores[1, node] = 0
+            for edge in range(starts[node], starts[node + 1]):
+                for head in range(heads):
+                    grad_scores[1, node, head] += slopes[edge, head]
+            for head in range(heads):
+                for channel in range(channels):
+                    here = channel * heads + head
+                    change = grad_scores[0, node, head] * a[here] + grad_scores[1, node, head] * b[here]
+                    grad_h[node, head * channels + channel] += change
+            for end in range(2):
+                at, to = (end * num_nodes + node) * heads, (task * 2 + end) * width
+                add_weighted(grad_vectors, to, grad_scores, at, rows, node * width, channels, heads)

@@ -1,0 +1,74 @@
+"""What the CPU loops for sparse and for dense features share: the inputs as they take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfcgcn.kernels.cpu import conv_loops as loops
+from nfcgcn.kernels.cpu.compiler import follow_torch
+from nfcgcn.kernels.reference.masks import threshold
+
+KINDS = {"none": loops.NONE, "tanh": loops.TANH, "relu": loops.RELU}
+
+
+class Draw:
+    """The features, the neighbour table, the mask and the nodes whose rows are needed, as the loops take them."""
+
+    def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int, needed: Tensor | None = None) -> None:
+        self.is_sparse = x.layout == torch.sparse_csr
+        # 64-bit indices for all: the loops would be compiled once more for others, for some 20 s each.
+        parts = [x.crow_indices().long(), x.col_indices().long(), x.values()] if self.is_sparse else [x]
+        self.x = tuple(part.detach().contiguous().numpy() for part in parts)
+        self.table = neighbours.contiguous().numpy()
+        self.whole = dropout == 0
+        below, scale = self.dropped(dropout)
+        self.mask = (below, scale, np.uint64(seed))
+        self.num_nodes, self.bandwidth = neighbours.shape
+        self.num_features = x.shape[1]
+        self.needed = np.arange(self.num_nodes) if needed is None else needed.numpy()
+        follow_torch()
+
+    def dropped(self, rate: float) -> tuple[Any, Any]:
+        """Return a dropout rate as the loops take it: what draws must reach, and the factor of what is kept."""
+        return np.uint32(threshold(rate)), self.x[-1].dtype.type(1 / (1 - rate))
+
+    def steps(self, shape: torch.Size) -> int:
+        """Return at how many places along the slots a filter of this shape stands."""
+        return self.bandwidth - shape[1] + 1
+
+    def places(self, shape: torch.Size, stride: int) -> int:
+        """Return at how many places along the features a filter of this shape stands."""
+        return (self.num_features - shape[2]) // stride + 1
+
+    def spread(self, found: Tensor, width: int) -> Tensor:
+        """Give the needed nodes their rows of `found`, cut to a width, and all other nodes rows of zeros."""
+        out = found.new_zeros(self.num_nodes, width)
+        out.numpy()[self.needed] = found[:, :width].numpy()
+        return out
+
+
+def apply(function: Any, *arguments: Any) -> Tensor:
+    """Call an autograd function."""
+    result: Tensor = function.apply(*arguments)
+    return result
+
+
+def pad(rows: Tensor) -> Tensor:
+    """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
+    left = -rows.shape[-1] % 4
+    return F.pad(rows, (0, left)) if left else rows
+
+
+def by_place(matrix: Tensor, steps: int, filters: int) -> Tensor:
+    """Reorder the matrix's rows from ``(step, filter, place)`` to ``(step, place, filter)``."""
+    return matrix.detach().reshape(steps, filters, -1, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
+
+
+def by_filter(matrix: Tensor, steps: int, filters: int) -> Tensor:
+    """Undo `by_place`."""
+    return matrix.reshape(steps, -1, filters, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)

@@ -1,1 +1,0 @@
-"""Cross-entropy and accuracy of some nodes of each of a stack of runs."""

@@ -1,0 +1,1 @@
+"""The GPU's kernels, in Triton."""

@@ -1,1 +1,0 @@
-"""Draw distinct neighbours of every node."""

@@ -1,0 +1,77 @@
+"""Matrix products on any device: on the CPU by our own loops, whose bits depend on no number of threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from nfcgcn.graph import csr_tensor
+from nfcgcn.kernels import sparse
+from nfcgcn.kernels.choice import numba_refusal
+from nfcgcn.kernels.reference.masks import drop_entries
+from nfcgcn.kernels.sparse import Sparse
+from nfcgcn.method.acceleration import opaque
+
+
+class Dropped(NamedTuple):
+    """A constant sparse matrix of whose entries some are dropped and the others scaled up, when it is multiplied."""
+
+    whole: Tensor
+    """``[M, F]``, torch CSR, with all entries."""
+    rate: float
+    seed: Tensor
+    """One number, of the mask; no plain number, for which ``torch.compile`` would compile anew."""
+
+    @property
+    def matrix(self) -> Tensor:
+        """The same with the entries dropped."""
+        return drop_entries(self.whole, dropout=self.rate, seed=int(self.seed))
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
+    return _multiply_dense(a, b) if has_kernel(a, b) else a @ b
+
+
+def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
+    """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
+    return _multiply_sparse(a, dense) if has_kernel(a.matrix, dense) else sparse.sparse_product(a, dense)
+
+
+def aggregate(a: Sparse, x: Tensor) -> Tensor:
+    """Return ``a @ x``, CSR where ``x`` is."""
+    if x.layout == torch.strided:
+        return sparse_product(a, x)
+    if not has_kernel(a.matrix, x):
+        return a.matrix @ x
+    product = _to_scipy(a.matrix) @ _to_scipy(x)  # by one thread, row after row
+    starts, columns, values = (torch.from_numpy(part) for part in (product.indptr, product.indices, product.data))
+    return csr_tensor(starts.long(), columns.long(), values, product.shape)
+
+
+def has_kernel(*factors: Tensor) -> bool:
+    """Say whether the CPU kernels can multiply these."""
+    dtypes = {x.dtype for x in factors}
+    on_cpu = all(x.device.type == "cpu" for x in factors)
+    return on_cpu and len(dtypes) == 1 and dtypes <= {torch.float32, torch.float64} and not numba_refusal()
+
+
+def _to_scipy(x: Tensor) -> sp.csr_array:
+    return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
+
+
+@opaque
+def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
+    from nfcgcn.kernels.cpu import product as cpu
+
+    return cpu.product(a, b)
+
+
+@opaque
+def _multiply_sparse(a: Sparse, dense: Tensor) -> Tensor:
+    from nfcgcn.kernels.cpu import product as cpu
+
+    return cpu.sparse_product(a, dense)

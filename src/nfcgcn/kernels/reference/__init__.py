@@ -1,0 +1,1 @@
+"""What the kernels are held to, in plain PyTorch."""
