@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import nfcgcn.kernels.product
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels.product import Dropped, aggregate, drop_entries, multiply, product, sparse_product
+from nfcgcn.kernels.product import Dropped, drop_entries, multiply, product, sparse_product
 from nfcgcn.kernels.product.cpu import row_product, transposed_product
 from nfcgcn.kernels.product.reference import Sparse
 
