@@ -12,7 +12,7 @@ from nfcgcn.kernels.cpu import attention as cpu
 from nfcgcn.kernels.reference import attention as reference
 from nfcgcn.kernels.reference import masks
 from nfcgcn.kernels.reference.attention import Edges
-from nfcgcn.method.layers import normalised_adjacency
+from nfcgcn.kernels.sparse import normalised_adjacency
 
 SIZES = [(1, 1), (1, 3), (8, 8), (8, 3), (3, 5), (5, 1), (35, 2)]
 NUM_NODES = 150

@@ -22,7 +22,7 @@ from nfcgcn.kernels.gpu.tables import PIECE, Options, Tables
 from nfcgcn.kernels.reference import adam as adam_reference
 from nfcgcn.kernels.reference import cross_entropy as cross_entropy_reference
 from nfcgcn.kernels.reference import masks as masks_reference
-from nfcgcn.method.sampling import draw_neighbours
+from nfcgcn.method.sampling import draw_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VARIANTS = {"projected": gpu.projected, "node_feature_conv": gpu.node_feature_conv}
@@ -207,10 +207,10 @@ def test_neighbours_are_drawn_as_on_the_cpu(bandwidth):
     degrees = np.concatenate([[0, 1, 2, 5, 6, 30], rng.integers(0, 12, 200)])
     starts = np.concatenate([[0], degrees.cumsum()])
     neighbours = rng.integers(0, len(degrees), starts[-1])
-    expected = draw_neighbours(starts, neighbours, bandwidth=bandwidth, rng=np.random.default_rng(1))
-    uniforms = np.random.default_rng(1).random((min(bandwidth - 1, 30), len(degrees)))
-    arrays = (torch.from_numpy(a).to(DEVICE) for a in (starts, neighbours, uniforms))
-    assert neighbour_draw.draw(*arrays, bandwidth=bandwidth).tolist() == expected.tolist()
+    lists = tuple(torch.from_numpy(a) for a in (starts, neighbours))
+    expected = draw_rows.formula(*lists, size=bandwidth - 1, seed=2**61 + 3)
+    found = neighbour_draw.draw_rows(*(t.to(DEVICE) for t in lists), size=bandwidth - 1, seed=2**61 + 3)
+    assert found.tolist() == expected.tolist()
 
 
 def test_the_maps_of_a_stack_hold_each_nonzero_once():

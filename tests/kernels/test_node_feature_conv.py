@@ -1,7 +1,10 @@
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from nfcgcn.kernels import contract
 from nfcgcn.kernels.cpu import node_feature_conv as cpu
 from nfcgcn.kernels.reference import node_feature_conv as reference
 from nfcgcn.kernels.reference.node_feature_conv import convolve, feature_map
@@ -23,20 +26,6 @@ SHAPES = {
     "overlapping": (40, 6, 64, 8, 16, 8),
 }
 shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-
-
-@shapes
-def test_1d_is_conv1d_with_slots_as_channels(shape):
-    nodes, slots, features, filters, k, s = shape
-    maps, weight = rand(nodes, slots, features).requires_grad_(), rand(filters, slots, k, seed=1).requires_grad_()
-    found, expected = convolve(maps, weight, stride=s), F.conv1d(maps, weight, stride=s)
-    assert found.shape == (nodes, 1, filters, (features - k) // s + 1)
-    torch.testing.assert_close(found.squeeze(1), expected)
-    pull = rand(*expected.shape, seed=2)
-    torch.testing.assert_close(
-        torch.autograd.grad((found.squeeze(1) * pull).sum(), (maps, weight)),
-        torch.autograd.grad((expected * pull).sum(), (maps, weight)),
-    )
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -68,26 +57,6 @@ def test_gradcheck_through_the_map():
     assert torch.autograd.gradcheck(lambda a, w: convolve(feature_map(a, table), w, stride=2), (x, weight))
 
 
-@pytest.mark.parametrize("chunk", [1, 100, 2**18], ids=str)
-def test_chunks_do_not_show(chunk, monkeypatch):
-    monkeypatch.setattr(reference, "CHUNK", chunk)
-    maps, weight = rand(23, 3, 20).requires_grad_(), rand(4, 3, 6, seed=1).requires_grad_()
-    found, expected = convolve(maps, weight, stride=5).squeeze(1), F.conv1d(maps, weight, stride=5)
-    torch.testing.assert_close(found, expected)
-    pull = rand(*expected.shape, seed=2)
-    torch.testing.assert_close(
-        torch.autograd.grad((found * pull).sum(), (maps, weight)),
-        torch.autograd.grad((expected * pull).sum(), (maps, weight)),
-    )
-
-
-def test_a_gradient_that_is_all_one_number():
-    maps, weight = rand(50, 2, 12).requires_grad_(), rand(3, 2, 4, seed=1).requires_grad_()
-    found = torch.autograd.grad(convolve(maps, weight, stride=4).sum(), (maps, weight))
-    expected = torch.autograd.grad(F.conv1d(maps, weight, stride=4).sum(), (maps, weight))
-    torch.testing.assert_close(found, expected)
-
-
 def test_columns_that_no_window_reaches_do_not_count():
     maps = rand(4, 2, 11).requires_grad_()
     convolve(maps, rand(2, 2, 4, seed=1), stride=4).sum().backward()
@@ -95,27 +64,28 @@ def test_columns_that_no_window_reaches_do_not_count():
     assert maps.grad[:, :, :8].ne(0).all()
 
 
-def test_bits_do_not_depend_on_threads(threads):
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_bits_do_not_depend_on_threads(sparse, threads):
     rng = torch.Generator().manual_seed(0)
 
     def upto(top, low=1):
         return int(torch.randint(low, top + 1, (), generator=rng))
 
-    cases = [(2708, 6, 143, 16, 32, 16, 6), (1500, 6, 64, 8, 16, 8, 3)]
+    cases = [contract.Case("1D", 2708, 143, 6, None, 16, 32, 16), contract.Case("2D", 1500, 64, 6, 3, 8, 16, 8)]
     for _ in range(12):
         nodes, slots, features = upto(2000), upto(6), upto(80)
-        cases.append((nodes, slots, features, upto(20), upto(features), upto(20), upto(slots)))
+        sizes = nodes, features, slots, upto(slots), upto(20), upto(features), upto(20), upto(40)
+        cases.append(contract.Case("random", *sizes, activation=["none", "tanh", "relu"][upto(3) - 1]))
     for case in cases:
-        nodes, slots, features, filters, k, s, width = case
+        inputs = dataclasses.replace(case, sparse=sparse).inputs(torch.float32)
+        parameters = [inputs[name].requires_grad_() for name in ("weight", "matrix")]
         results = []
-        for count in (1, 2):
+        for count in contract.THREADS:
             threads(count)
-            maps = rand(nodes, slots, features, dtype=torch.float32).requires_grad_()
-            weight = rand(filters, width, k, seed=1, dtype=torch.float32).requires_grad_()
-            out = convolve(maps, weight, stride=s)
-            out.backward(rand(*out.shape, seed=2, dtype=torch.float32))
-            results.append((out.detach(), maps.grad, weight.grad))
-        assert all(torch.equal(one, two) for one, two in zip(*results, strict=True)), case
+            out = cpu.projected(*inputs.values(), **case.options)
+            results.append((out.detach(), *torch.autograd.grad(out.square().sum(), parameters)))
+        for result in results[1:]:
+            assert all(torch.equal(*pair) for pair in zip(results[0], result, strict=True)), case
 
 
 TABLE = torch.tensor([[0, 2, 0], [1, 3, 2], [2, 2, 2], [3, 1, 0]])

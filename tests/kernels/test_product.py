@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 import nfcgcn.kernels.products
 from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.cpu.product import row_product, transposed_product
-from nfcgcn.kernels.products import Dropped, aggregate, drop_entries, multiply, product, sparse_product
+from nfcgcn.kernels.products import Dropped, product, sparse_product
 from nfcgcn.kernels.sparse import Sparse
+from nfcgcn.method.operations import dropout as drop
+from nfcgcn.method.operations import multiply
 
 SHAPES = [
     (0, 3, 2),
@@ -173,8 +175,7 @@ def kernel(request, monkeypatch):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 9, 3), (40, 300, 16), (33, 70, 7), (1000, 30, 130)], ids=str)
 def test_a_product_that_drops_entries_is_that_of_the_matrix_without_them(shape, dtype, dropout):
     m, f, h = shape
-    sparse = Sparse.from_csr(random_sparse(m, f, density=0.5, dtype=dtype))
-    dropped = drop_entries(sparse, dropout)
+    dropped = drop(random_sparse(m, f, density=0.5, dtype=dtype), dropout, True)
     assert isinstance(dropped, Dropped)
     results = []
     for x in (dropped, Sparse.from_csr(dropped.matrix)):
@@ -197,13 +198,13 @@ def test_a_csr_tensor_is_multiplied_once(kernel):
 @pytest.mark.parametrize("kernel", [True, False], indirect=True, ids=["kernel", "beforehand"])
 def test_entries_are_dropped_at_the_rate_and_anew_each_time(kernel):
     torch.manual_seed(0)
-    sparse = Sparse.from_csr(random_sparse(400, 60, density=0.5))
-    dropped = drop_entries(sparse, 0.3)
+    sparse = random_sparse(400, 60, density=0.5)
+    dropped = drop(sparse, 0.3, True)
     assert isinstance(dropped, Dropped) == kernel
-    ratio = dropped.matrix.values() / sparse.matrix.values()
+    ratio = dropped.matrix.values() / sparse.values()
     torch.testing.assert_close(ratio[ratio != 0], torch.full_like(ratio[ratio != 0], 1 / 0.7))
     assert (ratio == 0).double().mean().item() == pytest.approx(0.3, abs=0.02)
-    assert not torch.equal(drop_entries(sparse, 0.3).matrix.values(), dropped.matrix.values())
+    assert not torch.equal(drop(sparse, 0.3, True).matrix.values(), dropped.matrix.values())
     if not kernel:
         torch.testing.assert_close(dropped.transpose.to_dense(), dropped.matrix.to_dense().mT, rtol=0, atol=0)
 
@@ -212,7 +213,7 @@ def test_bits_of_a_product_that_drops_entries_do_not_depend_on_threads(threads):
     def bits():
         torch.manual_seed(0)
         matrix = rand(50, 7, dtype=torch.float32).requires_grad_()
-        x = drop_entries(Sparse.from_csr(random_sparse(3000, 50, dtype=torch.float32)), 0.5)
+        x = drop(random_sparse(3000, 50, dtype=torch.float32), 0.5, True)
         out = multiply(x, matrix)
         out.backward(rand(3000, 7, seed=1, dtype=torch.float32))
         return out.detach(), matrix.grad

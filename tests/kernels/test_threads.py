@@ -12,9 +12,8 @@ from nfcgcn.kernels.cpu import masks as cpu
 cpu.mask(3, 4, dropout=0.5, seed=0, dtype=torch.float32)
 """
 DRAW = """
-import numpy as np
 from nfcgcn.kernels.cpu import neighbour_draw as cpu
-cpu.draw(np.array([0, 1, 2]), np.array([1, 0]), np.zeros((1, 2)))
+cpu.draw_rows(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), size=1, seed=0)
 """
 
 

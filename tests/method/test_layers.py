@@ -412,21 +412,6 @@ def test_graph_conv_refuses_edges_outside_the_features(edge):
         GraphConv(3, 2)(torch.ones(4, 3), torch.tensor([[0, edge[0]], [1, edge[1]]]))
 
 
-def test_stacked_gradients_do_not_depend_on_threads(threads):
-    rng = torch.Generator().manual_seed(0)
-    x, table = torch.randn(3000, 64, generator=rng), torch.randint(3000, (3000, 6), generator=rng)
-    first = NodeFeatureConv(64, 8, kernel_size=16, stride=8).eval()
-    second = NodeFeatureConv(first.out_channels, 8, kernel_size=16, stride=8).eval()
-    grads = []
-    for count in (1, 2, 2):
-        threads(count)
-        first.zero_grad()
-        second(first(x, neighbours=table), neighbours=table).square().sum().backward()
-        grads.append(first.weight.grad.clone())
-    assert torch.equal(grads[0], grads[1])
-    assert torch.equal(grads[0], grads[2])
-
-
 def test_what_is_remembered_follows_dtype_nodes_and_features():
     edges = torch.tensor([[0, 1, 2, 0], [1, 0, 0, 2]])
     conv = GraphConv(3, 2)

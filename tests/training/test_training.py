@@ -170,21 +170,6 @@ def test_test_labels_have_no_influence(make, sparse_graph):
     assert_same_state(run.state, scrambled.state)
 
 
-THREADED = {name: make for name, make in MODELS.items() if name != "jknet lstm"}  # torch's LSTM depends on them
-
-
-@pytest.mark.parametrize("make", THREADED.values(), ids=THREADED)
-def test_same_seed_same_bits_with_any_threads(make, threads, make_graph):
-    graph = make_graph(1500, 40, degree=10, sparse=True)
-    runs = []
-    for count in (1, 2, 2):
-        threads(count)
-        runs.append(train(graph, make, seed=3, epochs=4)[1])
-    for other in runs[1:]:
-        assert runs[0].history == other.history
-        assert_same_state(runs[0].state, other.state)
-
-
 @every_model
 def test_other_seeds_give_other_runs(make, sparse_graph):
     split = make_split(sparse_graph, "ratio")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.reference.masks import kept
 from nfcgcn.method.node_feature_conv import ACTIVATIONS, convolve
 from nfcgcn.method.node_feature_conv import feature_map as plain_map
@@ -67,7 +68,7 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
     if x.layout == torch.sparse_csr:
         starts = x.crow_indices().long()
         counts = torch.arange(len(x.values()), device=x.device) - torch.repeat_interleave(starts[:-1], starts.diff())
-        number = torch.sparse_csr_tensor(starts, x.col_indices().long(), counts, x.shape).to_dense()
+        number = csr_tensor(starts, x.col_indices().long(), counts, x.shape).to_dense()
         places = number[neighbours]
     return maps * kept(rows, places, dropout, seed, x.dtype)
 
