@@ -60,7 +60,7 @@ def main() -> None:
         print(f"{graph.node_names[node]}: {topic} ({row.max():.0%})")
     print(f"{np.sum(predicted == np.array(truth)[missing])} of {len(missing)} missing topics were found")
 
-    explanation = nfcgcn.inference.explanation(classifier.model_, graph, int(missing[0]))
+    explanation = nfcgcn.explain(classifier.model_, graph, int(missing[0]))
     print(f"why {graph.node_names[missing[0]]} is {classifier.classes_[explanation.target]}:")
     for reason in explanation.top(5):
         feature, paper = graph.feature_names[reason.feature], graph.node_names[reason.node]

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import nfcgcn
-from nfcgcn.config.registry import SYSTEMS, NFCGCNConfig
+from nfcgcn.config.registry import MODELS, NFCGCNConfig
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.estimator import OWN, NFCClassifier, NFCEmbedder
 from nfcgcn.graph import Graph, Split
@@ -77,14 +77,14 @@ def test_settings_reach_model_and_training(sparse_graph, nodes):
     assert len(fitted.history_) == 2
 
 
-@pytest.mark.parametrize("model", SYSTEMS)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_every_model_can_be_chosen(model, form, make_graph):
     graph = make_graph(60, 40, sparse=form == "sparse")
     settings = {"heads": 2} if model == "gat" else None
     fitted = NFCClassifier(graph, model=model, settings=settings, epochs=3, random_state=0)
     fitted.fit(np.arange(40), graph.labels[:40])
-    assert type(fitted.model_) is SYSTEMS[model].model
+    assert type(fitted.model_) is MODELS[model].model
     assert fitted.predict_proba(np.arange(60)).shape == (60, 3)
     with torch.no_grad():
         wanted = fitted.model_.embed(graph.x, graph.edge_index).to_dense().numpy()

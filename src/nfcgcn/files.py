@@ -1,4 +1,4 @@
-"""Files: read with plain errors and bounded sizes, written whole or not at all."""
+"""Files: read with clear errors and bounded sizes, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, BinaryIO
 from nfcgcn.errors import DatasetError, NFCError, WriteError
 
 MAX_BYTES = 8 * 2**30
-"""What a file may unpack to, at most."""
+"""A file may unpack to at most this many bytes."""
 MAX_RATIO = 200
-"""How many times its own size a file may unpack to, once that is more than FREE_BYTES. Single arrays of honest files
-reach a thousand (all ones), whole files some twenty."""
+"""If a file unpacks to more than FREE_BYTES, it may unpack to at most this many times its own size. Single arrays of
+normal files reach a thousand times (all ones), complete files about twenty."""
 FREE_BYTES = 64 * 2**20
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what the system says against reading `path` into one of our errors."""
+    """Turn errors of the system while reading `path` into one of our errors."""
     try:
         if stat.S_ISDIR(path.stat().st_mode):
             raise DatasetError(f"{path} is a folder, not a file")
@@ -37,7 +37,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def is_folder(path: Path) -> bool:
-    """Tell a folder from a file and from what cannot be seen."""
+    """Return whether `path` is a folder; False if it cannot be accessed."""
     try:
         return path.is_dir()
     except OSError:
@@ -46,18 +46,18 @@ def is_folder(path: Path) -> bool:
 
 @contextmanager
 def parsing(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a parser raises at damaged bytes into one of our errors."""
+    """Turn whatever a parser raises for damaged bytes into one of our errors."""
     try:
         yield
     except (NFCError, OSError):
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DatasetError(f"{path} is no sound {kind} file: {reason}") from error
+        raise DatasetError(f"{path} is not a valid {kind} file: {reason}") from error
 
 
 def check_size(path: Path, unpacked: int) -> None:
-    """Refuse a file that would unpack to more than it honestly can, or than we read."""
+    """Refuse a file that would unpack to more than we read, or to more than a normal file of its size can."""
     if unpacked > MAX_BYTES:
         raise DatasetError(
             f"{path} would unpack to {unpacked / 2**30:.1f} GiB; at most {MAX_BYTES / 2**30:g} GiB are read from a file"
@@ -71,7 +71,7 @@ def check_size(path: Path, unpacked: int) -> None:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that holds something already, unless it is an earlier run and `force` is on."""
+    """Refuse a folder that is not empty, unless it holds an earlier run and `force` is on."""
     with _writing(folder):
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return
@@ -83,7 +83,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield an empty folder to write into; it takes the place of `folder` only when the block ends well."""
+    """Yield an empty folder to write to; it replaces `folder` only if the block ends without an error."""
     check_free(folder, force=force)
     with _writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written later, before the work that would be lost."""
+    """Refuse a file that cannot be written, before starting work whose result would be lost."""
     with _writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -114,7 +114,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """Yield a file to write beside `path`; it takes the place of `path` only when the block ends well."""
+    """Yield the path of a temporary file to write; it replaces `path` only if the block ends without an error."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as made:
@@ -129,19 +129,19 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write bytes into; it takes the place of `path` only when the block ends well."""
+    """Yield a file to write bytes to; it replaces `path` only if the block ends without an error."""
     with draft_of(path) as draft, draft.open("wb") as file:
         yield file
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     with new_file(path) as file:
         file.write(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     write_bytes(path, text.encode())
 
 

@@ -25,38 +25,39 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    r"""An undirected graph :math:`G = (V, E, X)` whose nodes carry features and, some of them, labels.
+    r"""An undirected graph :math:`G = (V, E, X)`. All nodes have features, and some have labels.
 
-    Build one with :meth:`from_edges` or :meth:`from_pyg`, which clean what they are given; the constructor itself takes
-    clean parts and refuses others. Features keep the form they come in: sparse stays sparse.
+    Build one with :meth:`from_edges` or :meth:`from_pyg`, which remove loops and duplicate edges; the constructor
+    itself only accepts clean parts. Sparse features stay sparse, dense ones stay dense.
     """
 
     adjacency: sp.csr_array
-    """``[N, N]``, symmetric, ones only, no loops, no duplicates, sorted indices."""
+    """``[N, N]``, symmetric, only ones, no loops, no duplicates, sorted indices."""
     features: sp.csr_array | Floats
     """``[N, D]``, SciPy CSR or dense, float32, finite."""
     labels: Ints
-    """``[N]``, the class of each node, or -1 for none."""
+    """``[N]``, the class of each node; -1 for a node without a label."""
     name: str = "graph"
     node_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     test_nodes: Ints | None = None
-    """The publisher's own test nodes, where the dataset has such; they follow all other labelled nodes."""
+    """The test nodes that the publisher of the dataset chose, if any; they come after all other labelled nodes."""
     given: Split | None = None
-    """The split that the graph came with, if any: what the rule "given" returns."""
+    """The split that the graph came with, if any; the split "given" returns it."""
     encoding: Mapping[str, Any] | None = None
-    """How a user's tables were turned into these features, as plain JSON values, to read later tables alike."""
+    """How a user's tables became these features, as plain JSON values, so that later tables are read the same way."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
         n = self.num_nodes
         if self.features.shape[0] != n:
-            raise GraphError(f"`features` must have one row a node: {n} nodes, got {self.features.shape[0]} rows")
+            raise GraphError(f"`features` must have one row per node: {n} nodes, got {self.features.shape[0]} rows")
         _check_finite(self.features)
         if self.labels.shape != (n,) or self.labels.dtype != np.int64:
             raise GraphError(
-                f"`labels` must be {n} int64 numbers, one a node, got {self.labels.dtype} of shape {self.labels.shape}"
+                f"`labels` must be {n} int64 numbers, one per node, "
+                f"got {self.labels.dtype} of shape {self.labels.shape}"
             )
         if n and self.labels.min() < -1:
             raise GraphError(f"`labels` must be classes from 0 up, or -1 for none, got {self.labels.min()}")
@@ -86,9 +87,9 @@ class Graph:
         given: Split | None = None,
         encoding: Mapping[str, Any] | None = None,
     ) -> Graph:
-        """Build a graph from node pairs ``[2, E]`` in any direction; loops and duplicates are dropped.
+        """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
-        Without ``labels`` no node has one.
+        Without ``labels``, all nodes are unlabelled.
         """
         x = _as_features(features)
         n = x.shape[0]
@@ -113,7 +114,7 @@ class Graph:
             raise GraphError(f"the PyG data has no `{missing}`; a graph needs node features and edges")
         y = data.y
         if y is not None and (y.dim() != 1 or y.is_floating_point()):
-            raise GraphError(f"the PyG data's `y` must be one integer class a node, got {y.dtype} {list(y.shape)}")
+            raise GraphError(f"the PyG data's `y` must be one integer class per node, got {y.dtype} {list(y.shape)}")
         return cls.from_edges(
             data.edge_index.cpu().numpy(),
             _from_tensor(data.x.detach().cpu()),
@@ -145,10 +146,10 @@ class Graph:
         *,
         names: Sequence[str] | None = None,
     ) -> Graph:
-        """Return the graph with nodes appended, which have no label: for those that came after training.
+        """Return the graph with new, unlabelled nodes appended, for nodes that arrive after training.
 
-        Old nodes keep their numbers, new ones follow. ``edges [2, E]`` join any two nodes, old or new; `names` are
-        those of the new nodes, for a graph whose nodes have names.
+        Old nodes keep their numbers; new ones follow. ``edges [2, E]`` join any two nodes, old or new. `names` are the
+        names of the new nodes, and are needed if the graph's nodes have names.
 
         Cost: a copy of the graph.
         """
@@ -157,7 +158,9 @@ class Graph:
         if new.shape[1] != self.num_features:
             raise GraphError(f"`features` must have the graph's {self.num_features} columns, got {new.shape[1]}")
         if (names is None) != (self.node_names is None) or (names is not None and len(names) != count):
-            wanted = "None, as the graph's nodes have none" if self.node_names is None else f"{count} names, one a node"
+            wanted = (
+                "None, as the graph's nodes have none" if self.node_names is None else f"{count} names, one per node"
+            )
             raise GraphError(f"`names` must be {wanted}, got {'None' if names is None else len(names)}")
         pairs = _as_pairs(edges, n + count)
         old = sp.csr_array(
@@ -185,7 +188,7 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Undirected edges: each counts once."""
+        """The number of undirected edges."""
         return int(self.adjacency.nnz) // 2
 
     @property
@@ -204,7 +207,7 @@ class Graph:
 
     @cached_property
     def x(self) -> torch.Tensor:
-        """Features for torch: sparse CSR or dense, the same object at every call."""
+        """The features as a torch tensor, sparse CSR or dense; every call returns the same object."""
         if isinstance(self.features, np.ndarray):
             return torch.from_numpy(self.features)
         matrix = self.features
@@ -225,11 +228,11 @@ class Graph:
         return self.class_names[label] if self.class_names is not None else str(label)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        # A frozen value is its own copy; scikit-learn's `clone`, which copies deeply, would copy it for every fold.
+        # A frozen value needs no copy; scikit-learn's `clone`, which copies deeply, would copy it for every fold.
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # without the tensors made from them
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without the cached tensors
 
     def __repr__(self) -> str:
         form = "sparse" if self.is_sparse else "dense"
@@ -241,7 +244,7 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes to learn from, which to choose by, and which to be judged on."""
+    """Which nodes are for training, for validation (to choose the best epoch and settings) and for testing."""
 
     train: Ints
     val: Ints
@@ -270,7 +273,7 @@ class Split:
         return cls(**masks)
 
     def check(self, graph: Graph, *, needed: Sequence[str] = ("train", "val")) -> None:
-        """Refuse a split that does not fit `graph`; warn of classes that training will never see."""
+        """Refuse a split that does not fit `graph`; warn of classes without training nodes."""
         for part in ("train", "val", "test"):
             nodes = getattr(self, part)
             if len(nodes) and (nodes.min() < 0 or nodes.max() >= graph.num_nodes):
@@ -337,7 +340,7 @@ def _as_features(features: Any) -> sp.csr_array | Floats:
 def _as_labels(labels: npt.ArrayLike) -> Ints:
     array = np.asarray(labels)
     if not np.issubdtype(array.dtype, np.integer):
-        raise GraphError(f"`labels` must be whole numbers, a class a node, got {array.dtype}")
+        raise GraphError(f"`labels` must be whole numbers, one class per node, got {array.dtype}")
     return array.astype(np.int64)
 
 
@@ -371,7 +374,7 @@ def _check_finite(features: sp.csr_array | Floats) -> None:
 
 @contextmanager
 def quiet_sparse() -> Iterator[None]:
-    """Silence torch's notices that CSR is in beta and that it does not check sparse tensors, which ours have been."""
+    """Silence torch's warnings that CSR is in beta and that it does not check sparse tensors; we have checked ours."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Sparse (CSR tensor support is in beta|invariant checks are implicitly)"
@@ -380,7 +383,7 @@ def quiet_sparse() -> Iterator[None]:
 
 
 def csr_tensor(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """Build a torch CSR matrix from parts known to be sound."""
+    """Build a torch CSR matrix from parts that are known to be valid."""
     with quiet_sparse():
         return torch.sparse_csr_tensor(starts, columns, values, size=tuple(size), check_invariants=False)
 

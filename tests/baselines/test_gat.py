@@ -7,8 +7,8 @@ from torch_geometric.nn import GATConv
 
 from nfcgcn.baselines import GAT
 from nfcgcn.baselines.gat import AttentionConv
-from nfcgcn.kernels.attention.reference import Edges
-from nfcgcn.method.layers import normalised_adjacency
+from nfcgcn.kernels.reference.attention import Edges
+from nfcgcn.kernels.sparse import normalised_adjacency
 
 
 def edges_of(graph, dtype=torch.float64):

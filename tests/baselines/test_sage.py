@@ -1,9 +1,14 @@
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
 from torch_geometric.nn import SAGEConv
 
 from nfcgcn.baselines import SAGE
-from nfcgcn.baselines.sage import MeanConv
+from nfcgcn.baselines.sage import MeanConv, draw_lists
+from nfcgcn.method.sampling import adjacency_lists
 
 
 def test_four_nodes_by_hand(four_nodes):
@@ -95,3 +100,31 @@ def test_no_more_neighbours_than_asked_for(sparse_graph, monkeypatch):
     for hop in hops:
         sums = hop.mean.matrix @ torch.ones(hop.mean.matrix.shape[1], 1)
         torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+graphs = st.integers(1, 12).flatmap(
+    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60))
+)
+
+
+@given(graphs, st.integers(1, 7), st.lists(st.integers(0, 11), max_size=9), st.integers(0, 99))
+def test_lists_hold_distinct_neighbours_and_no_more_than_asked_for(case, size, chosen, seed):
+    n, pairs = case
+    starts, neighbours = adjacency_lists(torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).mT, n)
+    nodes = torch.tensor(chosen, dtype=torch.int64) % n
+    drawn_starts, drawn = draw_lists(starts, neighbours, nodes, size=size, seed=seed)
+    assert (len(drawn_starts), drawn_starts[0], drawn_starts[-1]) == (len(nodes) + 1, 0, len(drawn))
+    for row, node in enumerate(nodes):
+        around = neighbours[starts[node] : starts[node + 1]].tolist()
+        mine = drawn[drawn_starts[row] : drawn_starts[row + 1]].tolist()
+        assert len(set(mine)) == len(mine) == min(size, len(around))
+        assert set(mine) <= set(around)
+
+
+def test_lists_are_drawn_uniformly_and_anew_for_each_mention_of_a_node():
+    starts, neighbours = torch.tensor([0, 0, 5]), torch.tensor([9, 8, 7, 6, 5])
+    drawn = draw_lists(starts, neighbours, torch.ones(40_000, dtype=torch.int64), size=2, seed=0)[1]
+    pairs = drawn.numpy().reshape(-1, 2) - 5
+    counts = np.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25).reshape(5, 5)
+    assert not counts.diagonal().any()
+    assert chisquare(counts[~np.eye(5, dtype=bool)]).pvalue > 0.001

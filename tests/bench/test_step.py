@@ -10,7 +10,7 @@ import torch
 
 from nfcgcn import cli
 from nfcgcn.bench import step as benchmark
-from nfcgcn.config.registry import SYSTEMS
+from nfcgcn.config.registry import MODELS
 from nfcgcn.kernels import contract
 
 
@@ -49,7 +49,7 @@ def test_every_model_is_timed_beside_pyg(monkeypatch, tmp_path, capsys):
         cli.main()
     assert not leaving.value.code
     steps = json.loads(file.read_text())["step_ms"]
-    assert list(steps) == [*SYSTEMS, "PyG's GCN, dense input", "PyG's GCN, sparse input"]
+    assert list(steps) == [*MODELS, "PyG's GCN, dense input", "PyG's GCN, sparse input"]
     assert all(ms > 0 for ms in steps.values())
     printed = capsys.readouterr().out
     row = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["gcn"])
@@ -77,7 +77,7 @@ def test_plain_pytorch_is_the_same_model(planetoid_dir):
     graph = benchmark.load("cora")
     plain, ours = benchmark.PlainNFCGCN(graph, config).eval(), config.build(graph, 0).eval()
     plain.conv.weight.data = ours.nfc.weight.data
-    plain.first.weight.data, plain.last.weight.data = ours.hidden[0].weight.data, ours.output.weight.data
+    plain.first.weight.data, plain.last.weight.data = (layer.weight.data for layer in ours.layers)
     with torch.no_grad():
         expected = plain(graph.x.to_dense(), graph.edge_index)
         torch.testing.assert_close(ours(graph.x, graph.edge_index), expected, rtol=1e-4, atol=1e-5)

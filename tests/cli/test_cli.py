@@ -17,7 +17,7 @@ import torch
 
 import nfcgcn
 from nfcgcn import data as datasets
-from nfcgcn.config.registry import SYSTEMS
+from nfcgcn.config.registry import MODELS
 from nfcgcn.graph import Graph
 
 QUICK = ("--set", "epochs=3", "--set", "num_test=100")  # the picture of few nodes is drawn soon
@@ -207,8 +207,8 @@ def test_models_lists_every_system(run):
     code, out, _ = run("models")
     assert code == 0
     blocks = dict(block.split("  ", 1) for block in re.split(r"\n(?=\S)", out.rstrip()))
-    assert list(blocks) == list(SYSTEMS)
-    for name, system in SYSTEMS.items():
+    assert list(blocks) == list(MODELS)
+    for name, system in MODELS.items():
         summary, paper, parameters, _ = (line.strip() for line in blocks[name].splitlines())
         assert (summary, paper) == (system.summary, system.paper)
         values = asdict(nfcgcn.make_config(name).model)

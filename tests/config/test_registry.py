@@ -6,9 +6,9 @@ from typing import Literal, get_args, get_origin
 import pytest
 import torch
 
-from nfcgcn.config.registry import PRESETS, SYSTEMS, SplitConfig, make_config, preset_tables
+from nfcgcn.config.registry import MODELS, PRESETS, SplitConfig, make_config, preset_tables
 from nfcgcn.errors import ConfigError
-from nfcgcn.method.model import divide_by_row_norms, divide_by_row_sums
+from nfcgcn.method.features import scale_features
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
 
@@ -26,17 +26,17 @@ PAPER = {
 KEYS = ("kernel_size", "stride", "filters", "hidden_channels", "num_layers", "learning_rate")
 
 
-@pytest.mark.parametrize("system", ["nfc-gcn", "nfc-gcn-2d"])
+@pytest.mark.parametrize("model", ["nfc-gcn", "nfc-gcn-2d"])
 @pytest.mark.parametrize("dataset", PAPER)
 @pytest.mark.parametrize("preset", ["paper", None])
-def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
-    config = make_config(system, dataset=dataset, preset=preset)
+def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
+    config = make_config(model, dataset=dataset, preset=preset)
     assert config.preset == "paper"
     # Which kernels run is no matter of the paper's.
     assert {name: value for name, value in config.values.items() if name != "backend"} == {
         **dict(zip(KEYS, PAPER[dataset], strict=True)),
         "bandwidth": 6,
-        "conv": "2d" if system.endswith("2d") else "1d",
+        "conv": "2d" if model.endswith("2d") else "1d",
         "kernel_width": 3,
         "activation": "none",
         "map_dropout": 0.5,
@@ -62,7 +62,7 @@ def test_nfc_gcn_is_trained_as_published(system, dataset, preset):
     }
 
 
-# What the authors print, by system, preset and dataset
+# What the authors print, by model, preset and dataset
 PUBLISHED = {
     ("gcn", "paper", "cora"): {
         "split": "planetoid", "feature_scale": "row-sum", "hidden_channels": 16, "num_layers": 2, "dropout": 0.5,
@@ -96,21 +96,21 @@ PUBLISHED = {
     ("gat", "nfc-paper", "cora"): {"split": "fastgcn", "heads": 8, "hidden_channels": 8, "epochs": 400},
 }  # fmt: skip
 PUBLISHED |= {
-    (system, preset, dataset): PUBLISHED[system, preset, "cora"]
-    for system, preset in (("gcn", "paper"), ("gcn", "nfc-paper"), ("gat", "nfc-paper"))
+    (model, preset, dataset): PUBLISHED[model, preset, "cora"]
+    for model, preset in (("gcn", "paper"), ("gcn", "nfc-paper"), ("gat", "nfc-paper"))
     for dataset in ("citeseer", "pubmed")
 }
 
 
-@pytest.mark.parametrize(("system", "preset", "dataset"), PUBLISHED)
-def test_baselines_are_trained_as_published(system, preset, dataset):
-    values = make_config(system, dataset=dataset, preset=preset).values
-    wanted = PUBLISHED[system, preset, dataset]
+@pytest.mark.parametrize(("model", "preset", "dataset"), PUBLISHED)
+def test_baselines_are_trained_as_published(model, preset, dataset):
+    values = make_config(model, dataset=dataset, preset=preset).values
+    wanted = PUBLISHED[model, preset, dataset]
     assert {key: values[key] for key in wanted} == wanted
 
 
 @pytest.mark.parametrize(
-    ("system", "split", "preset", "found"),
+    ("model", "split", "preset", "found"),
     [
         pytest.param("gcn", None, "nfc-paper", "fastgcn", id="the same protocol as NFC-GCN"),
         pytest.param("gcn", "fastgcn", "nfc-paper", "fastgcn", id="made for the split"),
@@ -120,28 +120,30 @@ def test_baselines_are_trained_as_published(system, preset, dataset):
         pytest.param("lgcn", "planetoid", "paper", "planetoid", id="lgcn"),
     ],
 )
-def test_a_preset_that_suits_the_split(system, split, preset, found):
-    config = make_config(system, dataset="cora", settings={"split": split} if split else {})
+def test_a_preset_that_suits_the_split(model, split, preset, found):
+    config = make_config(model, dataset="cora", settings={"split": split} if split else {})
     assert (config.preset, config.split.split) == (preset, found)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_preset_can_be_read(preset, system):
-    for dataset, values in preset_tables(preset, system).items():
-        config = make_config(system, dataset=dataset, preset=preset)
+TABLES = [(preset, model) for preset in PRESETS for model in MODELS if preset_tables(preset, model)]
+
+
+@pytest.mark.parametrize(("preset", "model"), TABLES)
+def test_every_preset_can_be_read(preset, model):
+    for dataset, values in preset_tables(preset, model).items():
+        config = make_config(model, dataset=dataset, preset=preset)
         assert values.items() <= config.values.items()
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_has_a_preset_of_its_paper(system):
-    assert {"cora", "citeseer"} <= set(preset_tables("paper", system))
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_has_a_preset_of_its_paper(model):
+    assert {"cora", "citeseer"} <= set(preset_tables("paper", model))
 
 
-def test_every_table_of_a_preset_is_of_a_system():
+def test_every_table_of_a_preset_is_of_a_model():
     for preset in PRESETS:
         text = (resources.files("nfcgcn.config") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
-        assert set(re.findall(r"^\[([\w-]+)\.", text, flags=re.MULTILINE)) <= set(SYSTEMS)
+        assert set(re.findall(r"^\[([\w-]+)\.", text, flags=re.MULTILINE)) <= set(MODELS)
 
 
 def test_presets_for_digits_and_others():
@@ -149,7 +151,7 @@ def test_presets_for_digits_and_others():
     assert (digits.preset, digits.values["kernel_size"], digits.values["stride"]) == ("default", 16, 8)
     assert make_config("gcn", dataset="digits").values["hidden_channels"] == 64
     bare = make_config("nfc-gcn")
-    assert (bare.preset, bare.model) == ("default", SYSTEMS["nfc-gcn"].config())
+    assert (bare.preset, bare.model) == ("default", MODELS["nfc-gcn"].config())
     assert make_config("nfc-gcn", dataset="cora", preset="default").training == TrainingConfig()
     assert make_config("nfc-gcn", dataset="citations").split == SplitConfig()
 
@@ -159,18 +161,14 @@ def test_settings_win_over_the_preset():
     assert (config.values["stride"], config.values["split"], config.values["kernel_size"]) == (8, "planetoid", 32)
 
 
-FIELDS = [
-    (system, s)
-    for system, entry in SYSTEMS.items()
-    for config in (entry.config, TrainingConfig, SplitConfig)
-    for s in settings_of(config).values()
-]
+FIELDS = [(model, s) for model, entry in MODELS.items() for s in settings_of(entry.config).values()]
+FIELDS += [("gcn", s) for config in (TrainingConfig, SplitConfig) for s in settings_of(config).values()]
 
 
-@pytest.mark.parametrize(("system", "field"), FIELDS, ids=lambda v: v if isinstance(v, str) else v.name)
-def test_every_setting_can_be_set_by_text(system, field):
+@pytest.mark.parametrize(("model", "field"), FIELDS, ids=lambda v: v if isinstance(v, str) else v.name)
+def test_every_setting_can_be_set_by_text(model, field):
     if get_origin(field.type) is Literal:
-        texts = [SYSTEMS[system].fixed[field.name]] if field.name in SYSTEMS[system].fixed else get_args(field.type)
+        texts = [MODELS[model].fixed[field.name]] if field.name in MODELS[model].fixed else get_args(field.type)
         wanted = {text: text for text in texts}
     elif field.type is int:
         wanted = {"3": 3, "1": 1}
@@ -179,17 +177,17 @@ def test_every_setting_can_be_set_by_text(system, field):
     else:
         wanted = {"5": 5, "none": None}
     for text, value in wanted.items():
-        found = make_config(system, settings={field.name: text}).values[field.name]
+        found = make_config(model, settings={field.name: text}).values[field.name]
         assert found == value
         assert type(found) is type(value)
     assert field.meaning
     with pytest.raises(ConfigError, match=f"^`{field.name}` (must be|is) .*"):
-        make_config(system, settings={field.name: "no such thing"})
+        make_config(model, settings={field.name: "no such thing"})
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_no_setting_belongs_to_two_parts(system):
-    config = make_config(system)
+@pytest.mark.parametrize("model", MODELS)
+def test_no_setting_belongs_to_two_parts(model):
+    config = make_config(model)
     names = [f.name for part in (config.model, config.training, config.split) for f in fields(part)]
     assert len(set(names)) == len(names)
     assert list(config.values) == names
@@ -199,13 +197,11 @@ def test_no_setting_belongs_to_two_parts(system):
     ("options", "text"),
     [
         pytest.param(
-            {"system": "nfcgcn"},
+            {"model": "nfcgcn"},
             "unknown model 'nfcgcn'; did you mean 'nfc-gcn' or 'nfc-gcn-2d' or 'gcn'?",
             id="near model",
         ),
-        pytest.param(
-            {"system": "zzz"}, f"unknown model 'zzz'; choose from {', '.join(sorted(SYSTEMS))}", id="far model"
-        ),
+        pytest.param({"model": "zzz"}, f"unknown model 'zzz'; choose from {', '.join(sorted(MODELS))}", id="far model"),
         pytest.param(
             {"preset": "papr"}, "unknown preset 'papr'; did you mean 'paper' or 'nfc-paper'?", id="near preset"
         ),
@@ -222,7 +218,7 @@ def test_no_setting_belongs_to_two_parts(system):
             {"settings": {"conv": "2d"}}, "`conv` is 1d in model 'nfc-gcn'; choose another --model instead", id="1d"
         ),
         pytest.param(
-            {"system": "nfc-gcn-2d", "settings": {"conv": "1d"}},
+            {"model": "nfc-gcn-2d", "settings": {"conv": "1d"}},
             "`conv` is 2d in model 'nfc-gcn-2d'; choose another --model instead",
             id="2d",
         ),
@@ -231,15 +227,15 @@ def test_no_setting_belongs_to_two_parts(system):
             {"settings": {"train_per_class": 0}}, "`train_per_class` must be at least 1, got 0", id="per class"
         ),
         pytest.param(
-            {"settings": {"labels_per_class": 0}}, "`labels_per_class` must be at least 1, got 0", id="labels"
+            {"settings": {"labels_per_class": 0}}, "`labels_per_class` must be at least 1 or none, got 0", id="labels"
         ),
         pytest.param({"settings": {"num_val": -1}}, "`num_val` must be at least 1, got -1", id="num_val"),
         pytest.param({"settings": {"num_test": 0}}, "`num_test` must be at least 1, got 0", id="num_test"),
         pytest.param(
-            {"settings": {"train_ratio": 1}}, "`train_ratio` must be between 0 and 1, got 1.0", id="train_ratio"
+            {"settings": {"train_ratio": 1}}, "`train_ratio` must be above 0 and below 1, got 1.0", id="train_ratio"
         ),
         pytest.param(
-            {"settings": {"val_ratio": "nan"}}, "`val_ratio` must be between 0 and 1, got nan", id="val_ratio"
+            {"settings": {"val_ratio": "nan"}}, "`val_ratio` must be above 0 and below 1, got nan", id="val_ratio"
         ),
     ],
 )
@@ -253,23 +249,23 @@ def test_gcn_has_no_settings_of_nfc_gcn():
         make_config("gcn", settings={"bandwidth": 3})
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_build_follows_its_seed_alone(system, sparse_graph):
-    config = make_config(system)
+@pytest.mark.parametrize("model", MODELS)
+def test_build_follows_its_seed_alone(model, sparse_graph):
+    config = make_config(model)
     before = torch.get_rng_state()
     one, two, other = (config.build(sparse_graph, seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
-    assert type(one) is SYSTEMS[system].model
+    assert type(one) is MODELS[model].model
     for (name, a), b, c in zip(one.named_parameters(), two.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b), name
         assert len(a.unique()) == 1 or not torch.equal(a, c), name  # biases and the like start at 0 or 1
     scores = [m.eval()(sparse_graph.x, sparse_graph.edge_index) for m in (one, two)]
     assert torch.equal(*scores)
     assert scores[0].shape == (300, 3)
-    if system in ("gcn-5", "gat-5"):
+    if model in ("gcn-5", "gat-5"):
         assert (one.seed, other.seed) == (1, 2)
-    if system.startswith("nfc-gcn"):
-        assert (one.nfc.seed, other.nfc.seed, one.nfc.conv) == (1, 2, SYSTEMS[system].fixed["conv"])
+    if model.startswith("nfc-gcn"):
+        assert (one.nfc.seed, other.nfc.seed, one.nfc.config.conv) == (1, 2, MODELS[model].fixed["conv"])
 
 
 def test_settings_reach_the_model(sparse_graph):
@@ -277,22 +273,22 @@ def test_settings_reach_the_model(sparse_graph):
               "slot_order": "similarity", "resample": "epoch", "dropout": 0.75, "hidden_channels": 9,
               "num_layers": 3, "representation_dropout": 0.125, "classifier": "linear"}  # fmt: skip
     model = make_config("nfc-gcn", settings=wanted).build(sparse_graph, 0)
-    nfc = model.nfc
-    assert nfc.weight.shape == (5, 4, 6)
-    assert (nfc.stride, nfc.activation, nfc.dropout) == (3, "tanh", 0.25)
-    assert (nfc.slot_order, nfc.resample, model.dropout) == ("similarity", "epoch", 0.75)
-    assert (model.representation_dropout, tuple(model.classifier.weight.shape)) == (0.125, (3, 3))
-    assert [tuple(layer.weight.shape) for layer in (*model.hidden, model.output)] == [(60, 9), (9, 9), (9, 3)]
+    assert {name: getattr(model.config, name) for name in wanted} == wanted
+    assert model.nfc.config is model.config
+    assert model.nfc.weight.shape == (5, 4, 6)
+    assert [tuple(layer.weight.shape) for layer in (*model.layers, model.classifier)] == [
+        (60, 9), (9, 9), (9, 3), (3, 3),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scale", "divide"), [("row-sum", divide_by_row_sums), ("row-norm", divide_by_row_norms)])
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_scale_of_features_reaches_every_model(system, scale, divide, sparse_graph):
+@pytest.mark.parametrize("model", MODELS)
+def test_the_scale_of_features_reaches_every_model(model, sparse_graph):
     as_given, scaled = (
-        make_config(system, settings={"feature_scale": name}).build(sparse_graph, 0).eval() for name in ("given", scale)
+        make_config(model, settings={"feature_scale": scale}).build(sparse_graph, 0).eval()
+        for scale in ("given", "row-norm")
     )
     x, edge_index = sparse_graph.x, sparse_graph.edge_index
-    torch.testing.assert_close(scaled(x, edge_index), as_given(divide(x), edge_index))
+    torch.testing.assert_close(scaled(x, edge_index), as_given(scale_features(x, "row-norm"), edge_index))
     assert not torch.allclose(scaled(x, edge_index), as_given(x, edge_index))
 
 
@@ -316,13 +312,13 @@ def test_an_infinite_count_is_refused():
         make_config(settings={"epochs": float("inf")})
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_a_config_for_a_graph_with_few_features(system, four_nodes):
-    config = make_config(system, graph=four_nodes)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_config_for_a_graph_with_few_features(model, four_nodes):
+    config = make_config(model, graph=four_nodes)
     config.build(four_nodes, 0)
-    if system.startswith("nfc-gcn"):
+    if model.startswith("nfc-gcn"):
         assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
-        told = make_config(system, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
+        told = make_config(model, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
         assert (told["kernel_size"], told["stride"]) == (3, 2)
 
 

@@ -206,7 +206,7 @@ def test_a_read_only_folder_is_refused_and_left_as_it_was():
             with nobody():
                 with pytest.raises(nfcgcn.NFCError) as caught:
                     nfcgcn.write_npz(graph, place / "g.npz")
-                with pytest.raises(checkpoint.CheckpointError) as run_caught, files.new_folder(place / "run"):
+                with pytest.raises(nfcgcn.errors.WriteError) as run_caught, files.new_folder(place / "run"):
                     pass
             place.chmod(0o755)
             assert str(caught.value) == f"cannot write {place / 'g.npz'}: Permission denied; choose another place"

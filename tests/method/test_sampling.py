@@ -1,5 +1,4 @@
 import re
-import time
 from itertools import permutations
 
 import numpy as np
@@ -10,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph
-from nfcgcn.method.layers import NodeFeatureConv
-from nfcgcn.method.sampling import draw_lists, draw_neighbours, order_by_similarity, sample_neighbours
-from nfcgcn.randomness import generator
+from nfcgcn.method.node_feature_conv import NodeFeatureConv
+from nfcgcn.method.sampling import (
+    adjacency_lists,
+    draw_rows,
+    neighbour_table,
+    order_by_similarity,
+    sample_neighbours,
+)
 
 graphs = st.integers(1, 12).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60))
@@ -26,7 +30,7 @@ def test_rows_hold_the_node_then_distinct_neighbours_then_copies(case, bandwidth
     n, pairs = case
     features = np.random.default_rng(seed).random((n, 3))
     graph = Graph.from_edges(np.array(pairs, np.int64).reshape(-1, 2).T, features)
-    table = sample_neighbours(graph, bandwidth=bandwidth, rng=np.random.default_rng(seed), slot_order=slot_order)
+    table = sample_neighbours(graph, bandwidth=bandwidth, seed=seed, slot_order=slot_order)
     assert table.shape == (n, bandwidth)
     assert table.dtype == np.int64
     for node, row in enumerate(table.tolist()):
@@ -39,36 +43,16 @@ def test_rows_hold_the_node_then_distinct_neighbours_then_copies(case, bandwidth
         assert row[count + 1 :] == [node] * (bandwidth - 1 - count)
 
 
-@given(graphs, st.integers(1, 7), st.integers(0, 99))
-def test_lists_hold_distinct_neighbours_and_no_more_than_asked_for(case, size, seed):
-    n, pairs = case
-    graph = Graph.from_edges(np.array(pairs, np.int64).reshape(-1, 2).T, np.zeros((n, 1)))
-    rng = np.random.default_rng(seed)
-    nodes = rng.integers(n, size=rng.integers(0, 9))
-    starts, columns = graph.adjacency.indptr.astype(np.int64), graph.adjacency.indices.astype(np.int64)
-    drawn_starts, drawn = draw_lists(starts, columns, nodes, size=size, rng=rng)
-    assert (len(drawn_starts), drawn_starts[0], drawn_starts[-1]) == (len(nodes) + 1, 0, len(drawn))
-    for row, node in enumerate(nodes):
-        around = columns[starts[node] : starts[node + 1]].tolist()
-        mine = drawn[drawn_starts[row] : drawn_starts[row + 1]].tolist()
-        assert len(set(mine)) == len(mine) == min(size, len(around))
-        assert set(mine) <= set(around)
+def with_degree(degree, num_nodes):
+    """CSR lists in which every node has the neighbours 0 to `degree` - 1."""
+    return torch.arange(num_nodes + 1) * degree, torch.arange(degree).repeat(num_nodes)
 
 
-def test_lists_are_drawn_uniformly():
-    starts, columns = np.array([0, 0, 5]), np.array([9, 8, 7, 6, 5])
-    drawn = draw_lists(starts, columns, np.ones(40_000, np.int64), size=2, rng=np.random.default_rng(0))[1]
-    pairs = drawn.reshape(-1, 2) - 5
-    counts = np.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25).reshape(5, 5)
-    assert not counts.diagonal().any()
-    assert chisquare(counts[~np.eye(5, dtype=bool)]).pvalue > 0.001
-
-
-@pytest.mark.parametrize(("degree", "drawn"), [(5, 2), (4, 3), (4, 4), (7, 1)], ids=lambda v: str(v))
-def test_ordered_draws_are_uniform(degree, drawn):
+@pytest.mark.parametrize("draw", [draw_rows, draw_rows.formula], ids=["as it runs", "formula"])
+@pytest.mark.parametrize(("degree", "drawn"), [(5, 2), (4, 4), (7, 1)], ids=str)
+def test_ordered_draws_are_uniform(draw, degree, drawn):
     num_nodes = 60_000
-    starts, neighbours = np.arange(num_nodes + 1) * degree, np.tile(np.arange(degree), num_nodes)
-    table = draw_neighbours(starts, neighbours, bandwidth=drawn + 1, rng=np.random.default_rng(0))[:, 1:]
+    table = draw(*with_degree(degree, num_nodes), size=drawn, seed=0)[:, 1:].numpy()
     code = (table * degree ** np.arange(drawn)).sum(1)
     counts = np.bincount(code, minlength=degree**drawn)
     possible = [sum(v * degree**i for i, v in enumerate(p)) for p in permutations(range(degree), drawn)]
@@ -76,17 +60,59 @@ def test_ordered_draws_are_uniform(degree, drawn):
     assert chisquare(counts[possible]).pvalue > 0.001
 
 
-def test_same_generator_same_table_and_others_differ(dense_graph):
-    tables = [sample_neighbours(dense_graph, bandwidth=4, rng=generator(s, "neighbours")) for s in (1, 1, 2)]
-    np.testing.assert_array_equal(tables[0], tables[1])
-    assert not np.array_equal(tables[0], tables[2])
+def test_what_is_drawn_for_neighbouring_nodes_is_independent():
+    table = draw_rows(*with_degree(6, 60_000), size=1, seed=0)[:, 1].numpy()
+    pairs = np.bincount(table[:-1] * 6 + table[1:], minlength=36)
+    assert chisquare(pairs).pvalue > 0.001
+
+
+def test_one_seed_and_draw_give_one_table_and_others_differ(dense_graph):
+    def table(**by):
+        return sample_neighbours(dense_graph, bandwidth=4, **by)
+
+    np.testing.assert_array_equal(table(seed=1, draw=2), table(seed=1, draw=2))
+    np.testing.assert_array_equal(table(), table(seed=0, draw=0))
+    for other in (table(seed=2, draw=2), table(seed=1, draw=1), table(seed=2, draw=1)):
+        # Nearly all rows differ: of six neighbours or so, three have the same order in one row of a hundred.
+        assert (table(seed=1, draw=2) != other).any(1).mean() > 0.9
+
+
+def test_a_table_handed_out_is_the_callers_own(dense_graph):
+    table = sample_neighbours(dense_graph, bandwidth=4)
+    table[:] = 0
+    assert sample_neighbours(dense_graph, bandwidth=4).any()
+
+
+def test_a_row_depends_on_its_own_neighbours_alone(dense_graph):
+    edge_index = dense_graph.edge_index
+    before = neighbour_table(edge_index, 300, bandwidth=4, seed=3)
+    assert torch.equal(neighbour_table(edge_index.clone(), 500, bandwidth=4, seed=3)[:300], before)
+    more = torch.cat([edge_index, torch.tensor([[17], [40]])], dim=1)
+    changed = (neighbour_table(more, 300, bandwidth=4, seed=3) != before).any(1).nonzero().flatten().tolist()
+    assert set(changed) <= {40}
+    assert not (edge_index == torch.tensor([[17], [40]])).all(0).any()
 
 
 @pytest.mark.parametrize("bandwidth", [0, -3])
 def test_bandwidth_below_one(four_nodes, bandwidth):
     text = f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself"
     with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
-        sample_neighbours(four_nodes, bandwidth=bandwidth, rng=np.random.default_rng(0))
+        sample_neighbours(four_nodes, bandwidth=bandwidth)
+
+
+def test_adjacency_lists_by_hand():
+    edge_index = torch.tensor([[2, 0, 2, 1, 3, 3, 0], [0, 1, 0, 0, 3, 0, 2]])
+    starts, neighbours = adjacency_lists(edge_index, 5)
+    assert starts.tolist() == [0, 3, 4, 5, 5, 5]
+    assert neighbours.tolist() == [1, 2, 3, 0, 0]
+    assert starts.dtype == neighbours.dtype == torch.int64
+
+
+@pytest.mark.parametrize("edge", [[4, 0], [0, 4], [-1, 0], [0, -1]], ids=str)
+def test_edges_outside_the_nodes(edge):
+    text = "`edge_index` names a node outside 0 to 3; does it belong to these features?"
+    with pytest.raises(GraphError, match=f"^{re.escape(text)}$"):
+        adjacency_lists(torch.tensor([[0, edge[0]], [1, edge[1]]]), 4)
 
 
 def cosine(a, b):
@@ -101,8 +127,8 @@ def test_similarity_order_against_brute_force(sparse):
     x[[4, 17, 33]] = 0
     edges = rng.integers(60, size=(2, 400))
     graph = Graph.from_edges(edges, sp.csr_array(x) if sparse else x)
-    before = sample_neighbours(graph, bandwidth=8, rng=np.random.default_rng(1))
-    after = sample_neighbours(graph, bandwidth=8, rng=np.random.default_rng(1), slot_order="similarity")
+    before = sample_neighbours(graph, bandwidth=8, seed=1)
+    after = sample_neighbours(graph, bandwidth=8, seed=1, slot_order="similarity")
     assert (before != after).any()
     for node in range(60):
         drawn = [j for j in before[node, 1:].tolist() if j != node]
@@ -116,36 +142,28 @@ def test_similarity_order_against_brute_force(sparse):
 
 
 def test_copies_stay_last_behind_opposite_neighbours():
-    x = np.array([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.1]], np.float32)
-    table = np.array([[0, 1, 2, 0], [1, 0, 1, 1], [2, 0, 2, 2]])
-    assert order_by_similarity(table, x).tolist() == [[0, 2, 1, 0], [1, 0, 1, 1], [2, 0, 2, 2]]
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.1]])
+    table = torch.tensor([[0, 1, 2, 0], [1, 0, 1, 1], [2, 0, 2, 2]])
+    assert order_by_similarity(x, table).tolist() == [[0, 2, 1, 0], [1, 0, 1, 1], [2, 0, 2, 2]]
 
 
 def test_similarity_is_an_angle_and_not_a_length():
-    x = np.array([[1.0, 0.0], [100.0, 100.0], [0.1, 0.01]], np.float32)
-    assert order_by_similarity(np.array([[0, 1, 2]]), x).tolist() == [[0, 2, 1]]
+    x = torch.tensor([[1.0, 0.0], [100.0, 100.0], [0.1, 0.01]])
+    assert order_by_similarity(x, torch.tensor([[0, 1, 2]])).tolist() == [[0, 2, 1]]
 
 
-@pytest.mark.parametrize("slot_order", ["random", "similarity"])
-@pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
+@pytest.mark.parametrize(
+    ("which", "slot_order"),
+    [("sparse_graph", "random"), ("sparse_graph", "similarity"), ("dense_graph", "similarity")],
+)
 def test_a_layer_draws_the_table_of_its_seed(which, slot_order, request):
     graph = request.getfixturevalue(which)
-    table = sample_neighbours(graph, bandwidth=4, rng=generator(11, "neighbours"), slot_order=slot_order)
+    table = sample_neighbours(graph, bandwidth=4, seed=11, slot_order=slot_order)
     layer = NodeFeatureConv(40, 3, bandwidth=4, kernel_size=8, stride=4, slot_order=slot_order, seed=11).eval()
     drawn, given_table = layer(graph.x, graph.edge_index), layer(graph.x, neighbours=torch.from_numpy(table))
     assert torch.equal(drawn, given_table)
     layer.seed = 12
-    layer._table = type(layer._table)()
     assert not torch.equal(layer(graph.x, graph.edge_index), given_table)
-
-
-def test_drawing_is_fast():
-    num_nodes, degree = 400_000, 10  # a million nodes a second and more on one core
-    starts = np.arange(num_nodes + 1) * degree
-    neighbours = np.random.default_rng(0).integers(num_nodes, size=num_nodes * degree)
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        draw_neighbours(starts, neighbours, bandwidth=6, rng=np.random.default_rng(0))
-        seconds.append(time.perf_counter() - start)
-    assert num_nodes / min(seconds) > 200_000
+    layer.seed, layer.draw = 11, 1
+    other = sample_neighbours(graph, bandwidth=4, seed=11, draw=1, slot_order=slot_order)
+    assert torch.equal(layer.table(graph.x, graph.edge_index), torch.from_numpy(other))

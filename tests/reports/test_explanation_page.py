@@ -1,4 +1,4 @@
-"""Explanations as tables, pictures, pages and CSV: what they say, that they add up, and hostile names."""
+"""Explanations as tables, pictures, pages and CSV: what they show, that they add up, and hostile names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import torch
 from nfcgcn import NFCGCN, explain, explain_classes
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
-from nfcgcn.reports import figures
-from nfcgcn.reports.explanation_page import class_reasons, find_node, node_reasons, write
+from nfcgcn.reports import class_reasons, figures, find_node, node_reasons, write_cell
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '<script>alert(1)</script> & "quotes" $x^2$ [red]\x1b[31m,=1+1'
@@ -74,9 +73,9 @@ def test_a_node_by_hand():
     )
     assert reasons.cards == [
         ("Predicted class", "yes", "the node's own label: yes"),
-        ("Score of yes before the softmax", "8.75", "0.25 without features, +8.5 by them"),
-        ("Features that count", "3", "of 2 nodes"),
-        ("Through the node's own map", "+8.5", "+0 through those of other nodes"),
+        ("Score of yes before the softmax", "8.75", "0.25 without features, +8.5 from features"),
+        ("Features that contribute", "3", "of 2 nodes"),
+        ("Through the node's own map", "+8.5", "+0 through the maps of other nodes"),
     ]
     shown = texts(reasons.svg)
     assert {"me · yes · itself", "you · 1 edge away", "big", "small", "sum"} <= set(shown)
@@ -103,10 +102,10 @@ def test_what_is_not_shown_is_counted():
 
 def test_classes():
     model, graph = model_and_graph()
-    found = explain_classes(model, graph)
-    reasons = class_reasons(found, graph, model="nfc-gcn", class_name=graph.class_name, top=6)
+    explanations = explain_classes(model, graph)
+    reasons = class_reasons(explanations, graph, model="nfc-gcn", class_name=graph.class_name, top=6)
     assert reasons.columns == ("class", ">nodes", "feature", ">contribution")
-    present = [c for c in found if c.num_nodes]
+    present = [c for c in explanations if c.num_nodes]
     best = present[0].top(1)[0]
     assert reasons.rows[0] == (graph.class_name(present[0].target), present[0].num_nodes, f"word {best[0]}", best[1])
     assert len(reasons.top) == 6 // len(present) * len(present)
@@ -141,7 +140,7 @@ def test_hostile_names_are_text(kind):
     ET.fromstring(reasons.svg.encode())
     assert any(text.startswith("<script>alert") for text in texts(reasons.svg))
     assert HOSTILE in {cell for row in csv.reader(io.StringIO(reasons.csv)) for cell in row}
-    assert write(HOSTILE) == HOSTILE.replace("\x1b", " ")
+    assert write_cell(HOSTILE) == HOSTILE.replace("\x1b", " ")
 
 
 def test_the_same_picture_twice():

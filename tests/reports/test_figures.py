@@ -1,4 +1,4 @@
-"""The figures: what they say, what they survive, and that they repeat."""
+"""The figures: what they show, with which input they work, and that they are reproducible."""
 
 from __future__ import annotations
 
@@ -65,22 +65,22 @@ def test_figures_ignore_the_users_style() -> None:
 
 class TestCurves:
     def test_one_seed_names_its_lines_and_its_best_epoch(self) -> None:
-        found = texts(figures.curves([history(20)], [17]))
-        assert found.count("best epoch 17") == found.count("training") == found.count("validation") == 2
-        assert {"Loss", "Accuracy"} <= set(found)
-        assert not any("band" in text for text in found)
+        shown = texts(figures.curves([history(20)], [17]))
+        assert shown.count("best epoch 17") == shown.count("training") == shown.count("validation") == 2
+        assert {"Loss", "Accuracy"} <= set(shown)
+        assert not any("band" in text for text in shown)
 
     def test_seeds_of_one_length_become_mean_and_band(self) -> None:
-        found = texts(figures.curves([history(20), history(20, shift=1)], [4, 9]))
-        assert "line: mean of 2 seeds; band: lowest to highest" in found
-        assert found.count("median best epoch 6.5") == 2
+        shown = texts(figures.curves([history(20), history(20, shift=1)], [4, 9]))
+        assert "line: mean of 2 seeds; band: lowest to highest" in shown
+        assert shown.count("median best epoch 6.5") == 2
 
     def test_seeds_of_unequal_length_stop_where_fewer_than_half_train(self) -> None:
         svg = figures.curves([history(5), history(20), history(60)], [3, 11, 50])
-        found = texts(svg)
-        assert "line: mean of 3 seeds, while at least half of them train; band: lowest to highest" in found
-        assert "median best epoch 11" in found
-        ticks = [int(text) for text in found if text.isdigit()]
+        shown = texts(svg)
+        assert "line: mean of 3 seeds, as long as at least half of them train; band: lowest to highest" in shown
+        assert "median best epoch 11" in shown
+        ticks = [int(text) for text in shown if text.isdigit()]
         assert 15 <= max(ticks) <= 20
 
     def test_mean_and_band_are_where_they_should_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +114,9 @@ class TestCurves:
 
     def test_no_finite_loss_is_said(self) -> None:
         records = [record | {"train_loss": float("nan"), "val_loss": float("nan")} for record in history(4)]
-        found = texts(figures.curves([records], [2]))
-        assert found.count("no finite value recorded") == 1
-        assert found.count("validation") == 1
+        shown = texts(figures.curves([records], [2]))
+        assert shown.count("no finite value recorded") == 1
+        assert shown.count("validation") == 1
 
     @pytest.mark.parametrize("histories", [[], [[]]], ids=["no seed", "no epoch"])
     def test_nothing_trained(self, histories: list[list[dict[str, float]]]) -> None:
@@ -137,10 +137,10 @@ class TestCurves:
 
 class TestConfusion:
     def test_every_count_is_written_in_reading_order(self) -> None:
-        found = texts(figures.confusion(np.array([[50, 7], [0, 123]]), ["cat", "dog"]))
-        assert [text for text in found if text.isdigit()] == ["50", "7", "0", "123"]
-        assert found.count("cat") == found.count("dog") == 2
-        assert {"true class", "predicted class", "share of the true class"} <= set(found)
+        shown = texts(figures.confusion(np.array([[50, 7], [0, 123]]), ["cat", "dog"]))
+        assert [text for text in shown if text.isdigit()] == ["50", "7", "0", "123"]
+        assert shown.count("cat") == shown.count("dog") == 2
+        assert {"true class", "predicted class", "share of the true class"} <= set(shown)
 
     def test_colour_is_the_share_of_the_row(self) -> None:
         svg = figures.confusion(np.array([[1, 0], [500, 500]]), ["a", "b"])
@@ -151,13 +151,13 @@ class TestConfusion:
 
     def test_ten_classes(self) -> None:
         matrix = np.arange(100).reshape(10, 10) + 1000
-        found = texts(figures.confusion(matrix, [f"class {i}" for i in range(10)]))
-        assert [int(text) for text in found if text.isdigit()] == matrix.ravel().tolist()
+        shown = texts(figures.confusion(matrix, [f"class {i}" for i in range(10)]))
+        assert [int(text) for text in shown if text.isdigit()] == matrix.ravel().tolist()
 
     def test_forty_classes_keep_names_and_counts_but_no_zeros(self) -> None:
-        found = texts(figures.confusion(np.diag(np.arange(100, 140)), [f"k{i}" for i in range(40)]))
-        assert [text for text in found if text.isdigit()] == [str(i) for i in range(100, 140)]
-        assert all(found.count(f"k{i}") == 2 for i in range(40))
+        shown = texts(figures.confusion(np.diag(np.arange(100, 140)), [f"k{i}" for i in range(40)]))
+        assert [text for text in shown if text.isdigit()] == [str(i) for i in range(100, 140)]
+        assert all(shown.count(f"k{i}") == 2 for i in range(40))
 
     @pytest.mark.parametrize("num_classes", [60, 200])
     def test_many_classes_show_no_counts(self, num_classes: int) -> None:
@@ -170,9 +170,9 @@ class TestConfusion:
     def test_a_count_too_long_for_its_cell_is_left_out(self) -> None:
         matrix = np.eye(40, dtype=np.int64)
         matrix[0, 0] = 10**9
-        found = texts(figures.confusion(matrix, [f"k{i}" for i in range(40)]))
-        assert "1000000000" not in found
-        assert found.count("1") == 39
+        shown = texts(figures.confusion(matrix, [f"k{i}" for i in range(40)]))
+        assert "1000000000" not in shown
+        assert shown.count("1") == 39
 
     def test_an_empty_row_is_grey(self) -> None:
         svg = figures.confusion(np.array([[3, 1], [0, 0]]), ["a", "b"])
@@ -180,12 +180,12 @@ class TestConfusion:
         assert [text for text in texts(svg) if text.isdigit()] == ["3", "1", "0", "0"]
 
     def test_long_names_lose_their_middle(self) -> None:
-        found = texts(figures.confusion(np.eye(2), ["a" * 30 + "left", "a" * 30 + "right"]))
-        assert {"aaaaaaaaaaa…aaaaaaleft", "aaaaaaaaaaa…aaaaaright"} <= set(found)
+        shown = texts(figures.confusion(np.eye(2), ["a" * 30 + "left", "a" * 30 + "right"]))
+        assert {"aaaaaaaaaaa…aaaaaaleft", "aaaaaaaaaaa…aaaaaright"} <= set(shown)
 
     def test_hostile_names_stay_text(self) -> None:
-        found = texts(figures.confusion(np.eye(3), ["<script>&", "$\\frac{1}$", "bell\x07 \ud800\nend"]))
-        assert {"<script>&", "$\\frac{1}$", "bell end"} <= set(found)
+        shown = texts(figures.confusion(np.eye(3), ["<script>&", "$\\frac{1}$", "bell\x07 \ud800\nend"]))
+        assert {"<script>&", "$\\frac{1}$", "bell end"} <= set(shown)
 
     def test_names_in_another_script(self) -> None:
         assert "図書館" in texts(figures.confusion(np.eye(2), ["図書館", "مكتبة"]))
@@ -198,7 +198,7 @@ class TestRepresentation:
         predictions[:4] = (labels[:4] + 1) % 3
         svg = figures.representation(points, labels, predictions, ["red", "green", "blue"])
         assert {"red", "green", "blue"} <= set(texts(svg))
-        assert "ringed: predicted as another class (4 of 60 nodes)" in texts(svg)
+        assert "ring: predicted as another class (4 of 60 nodes)" in texts(svg)
         assert rings(svg) == 4
 
     def test_a_missing_class_has_no_name_and_shifts_no_colour(self) -> None:
@@ -225,17 +225,17 @@ class TestRepresentation:
 
     def test_names_of_the_largest_classes_only_where_there_are_very_many(self) -> None:
         points, labels = clusters(280, 80)  # the first 40 classes have one node more
-        found = texts(figures.representation(points, labels, labels, [f"k{i}" for i in range(80)]))
-        assert sum(text.startswith("k") for text in found) == 60
-        assert {f"k{i}" for i in range(40)} <= set(found)
-        assert found[-1].endswith("names: the 60 largest of 80 classes")
+        shown = texts(figures.representation(points, labels, labels, [f"k{i}" for i in range(80)]))
+        assert sum(text.startswith("k") for text in shown) == 60
+        assert {f"k{i}" for i in range(40)} <= set(shown)
+        assert shown[-1].endswith("names: the 60 largest of 80 classes")
 
     @pytest.mark.parametrize("num_points", [0, 1, 2])
     def test_hardly_any_point(self, num_points: int) -> None:
         labels = np.zeros(num_points, np.int64)
-        found = texts(figures.representation(np.ones((num_points, 2)), labels, labels, ["only"]))
-        assert ("only" in found) == (num_points > 0)
-        assert ("no node to show" in found) == (num_points == 0)
+        shown = texts(figures.representation(np.ones((num_points, 2)), labels, labels, ["only"]))
+        assert ("only" in shown) == (num_points > 0)
+        assert ("no nodes to show" in shown) == (num_points == 0)
 
     def test_labels_do_not_overlap(self) -> None:
         boxes = np.tile([0.15, 0.04], (12, 1))

@@ -1,4 +1,4 @@
-"""The page: what it says, that it keeps to itself, and how a browser shows it."""
+"""The page of a run: what it shows, that it loads nothing, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from browser import CHROMIUM, look
-from nfcgcn.reports.run_page import Page, _setting, duration, plane, render
+from nfcgcn.reports.html import _setting, duration
+from nfcgcn.reports.run_page import Page, plane, render
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -43,7 +44,7 @@ def make_page(*, num_seeds: int = 3, class_names: tuple[str, ...] = ("cat", "dog
         "device": "cpu",
         "hardware": "a quick machine",
         "versions": {"torch": "9.8.7", "numpy": "6.5.4"},
-        "config": {"bandwidth": 8, "dropout": 0.25, "normalise": True, "dtype": None},
+        "config": {"bandwidth": 8, "dropout": 0.25, "normalise": True, "dtype": None, "monitor": "accuracy"},
         "commit": "0123abc",
         "interrupted": False,
         "graph": {"nodes": 2708, "edges": 5278, "features": 1433, "classes": num_classes, "sparse": True},
@@ -98,7 +99,7 @@ def test_the_page_says_what_was_measured() -> None:
         "nfcgcn on toy graph",
         "80.1 ± 1.1 %",
         "Mean test accuracy ± standard deviation over 3 seeds; 95% interval of the mean 77.3 to 82.9%.",
-        "test set scored once, at the epoch with the best validation accuracy",
+        "For each seed, the test nodes are scored once, at the epoch with the highest validation accuracy.",
         "2,708 nodes 5,278 edges, 1,433 features (sparse), 3 classes",
         "140 train, 500 validation, 1,000 test",
         "1 min 23 s",
@@ -121,7 +122,7 @@ def test_one_seed_has_no_deviation() -> None:
     assert "±" not in text
     assert "95%" not in text
     assert "Test accuracy of one seed" in text
-    assert "Test set scored once" in text
+    assert "The test nodes are scored once" in text
     assert "not recorded" in text
 
 
@@ -130,10 +131,41 @@ def test_an_interval_may_be_given_by_its_ends() -> None:
     assert "95% interval of the mean 77.9 to 82.1%" in Reader(render(make_page(test_accuracy=accuracy))).text
 
 
+@pytest.mark.parametrize(
+    ("monitor", "chosen", "other"),
+    [
+        ("accuracy", "highest validation accuracy", "lowest validation loss"),
+        ("loss", "lowest validation loss", "highest validation accuracy"),
+    ],
+)
+def test_the_page_says_how_the_epoch_was_chosen(monitor: str, chosen: str, other: str) -> None:
+    source = render(make_page(config={"monitor": monitor}))
+    text = Reader(source).text
+    assert f"scored once, at the epoch with the {chosen}." in text
+    assert f"those of the epoch with the {chosen}, chosen separately for each seed." in text
+    assert f"Test nodes of seed 7, the seed with the {chosen}." in text
+    assert f"median best epoch 3 ({chosen})" in source  # the description of the curves
+    assert source.count(chosen) == 4
+    assert other not in source
+    assert "best validation" not in source
+
+
+def test_a_run_chosen_by_loss_says_so(run: Any) -> None:
+    settings = ("--set", "monitor=loss", "--set", "epochs=2", "--set", "hidden_channels=4")
+    code, out, err = run("train", "digits", "--model", "gcn", *settings, "--seeds", "2", "--out", "folder")
+    assert code == 0, err
+    page = Path("folder/report.html").read_text(encoding="utf-8")
+    assert "at the epoch with the lowest validation loss (validation accuracy " in out
+    assert page.count("lowest validation loss") == 4
+    for source in (out, page):
+        assert "highest validation accuracy" not in source
+        assert "best validation" not in source
+
+
 def test_an_interrupted_run_says_so() -> None:
     page = make_page(interrupted=True, seeds=[7, 8, 9, 10, 11])
     assert "Interrupted. The run was stopped before its end" in Reader(render(page)).text
-    assert "3 seeds of 5" in Reader(render(page)).text
+    assert "with 3 of 5 seeds" in Reader(render(page)).text
 
 
 def test_the_command_is_given_as_it_was() -> None:
@@ -156,7 +188,7 @@ def test_hostile_names_are_text() -> None:
     assert "{{ 7 * 7 }}" in reader.text
 
 
-def test_the_page_asks_nobody_for_anything() -> None:
+def test_the_page_loads_nothing() -> None:
     source = render(make_page())
     assert "http://" not in source
     assert "https://" not in source
@@ -170,12 +202,12 @@ def test_the_page_asks_nobody_for_anything() -> None:
 def test_figures_are_described() -> None:
     images = [attributes for tag, attributes in Reader(render(make_page())).tags if tag == "img"]
     assert [image["alt"] for image in images] == [
-        "Loss and accuracy over the epochs, training and validation, 3 seeds; median best epoch 3, "
-        "validation accuracy 76.5% at the best epoch.",
-        "Confusion matrix of 3 classes: 25 of 30 test nodes right; "
+        "Loss and accuracy over the epochs, training and validation, 3 seeds; "
+        "median best epoch 3 (highest validation accuracy), with validation accuracy 76.5% at the best epoch.",
+        "Confusion matrix of 3 classes: 25 of 30 test nodes are predicted correctly; "
         "the most frequent error is cat taken for dog, 2 times.",
-        "Hidden representation of 30 test nodes laid out in a plane, coloured by 3 true classes; "
-        "5 wrongly predicted ones are ringed.",
+        "Hidden representation of 30 test nodes in a plane, coloured by 3 true classes; "
+        "5 with a wrong prediction have a ring.",
     ]
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
 

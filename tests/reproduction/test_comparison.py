@@ -1,4 +1,4 @@
-"""Our figures beside the paper's: by hand, and against SciPy."""
+"""Our results beside the paper's: computed by hand, and compared with SciPy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from synthetic_results import WHERE, make_records, ours
 from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import estimate, paired
 from nfcgcn.reproduction.comparison import (
-    across,
+    axis_point_name,
     compare,
-    contrasts,
     decimals,
-    growth,
+    estimate_lead_growth,
+    estimate_per_seed,
+    estimate_slope,
+    estimate_spread_difference,
     missing,
-    place_name,
-    rise,
+    paired_tests,
     select,
     slope,
-    steadiness,
 )
 from nfcgcn.reproduction.experiment import read_experiment
 
@@ -55,7 +55,7 @@ paper = {cora = [80.5, 81.25]}
 
 
 def scored(text, scores):
-    """A comparison whose cells all have these accuracies, a seed each."""
+    """A comparison whose cells all have these accuracies, one per seed."""
     experiment = read_experiment("toy", text)
     records = make_records(experiment, lambda entry: 0.0, seeds=len(scores), noise=False)
     for record in records:
@@ -72,7 +72,7 @@ def scored(text, scores):
         ("81.9", "below"),
         ("78.2", "within"),
         ("78.1", "above"),
-        # What was rounded to 0.1 may have been 0.05 nearer, what was rounded to 0.01 only 0.005.
+        # A number that was rounded to 0.1 may have been 0.05 nearer; one that was rounded to 0.01 only 0.005.
         ("81.84", "within"),
         ("81.85", "below"),
         ("82", "within"),
@@ -103,20 +103,22 @@ def test_a_column_is_rounded_alike():
 
 
 def test_paired_differences_by_hand():
-    found = paired({0: 81.0, 1: 82.0, 2: 83.0, 9: 50.0}, {2: 80.0, 1: 80.0, 0: 80.0, 7: 99.0})
-    assert (found.num, found.mean) == (3, pytest.approx(2))
-    assert (found.low, found.high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
-    assert found.p == pytest.approx(1 - 12**0.5 / 14**0.5)  # two degrees of freedom have a closed form
-    assert not found.is_above
-    assert not found.is_below
+    difference = paired({0: 81.0, 1: 82.0, 2: 83.0, 9: 50.0}, {2: 80.0, 1: 80.0, 0: 80.0, 7: 99.0})
+    assert (difference.num, difference.mean) == (3, pytest.approx(2))
+    assert (difference.low, difference.high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
+    assert difference.p == pytest.approx(1 - 12**0.5 / 14**0.5)  # two degrees of freedom have a closed form
+    assert not difference.is_above
+    assert not difference.is_below
 
 
 def test_paired_differences_are_scipys():
     ours, theirs = [88.1, 87.9, 88.6, 88.0, 87.2], [87.0, 87.4, 88.0, 87.9, 86.1]
-    found, told = paired(dict(enumerate(ours)), dict(enumerate(theirs))), stats.ttest_rel(ours, theirs)
-    interval = told.confidence_interval()
-    assert (found.p, found.low, found.high) == pytest.approx((told.pvalue, interval.low, interval.high))
-    assert found.is_above
+    difference, expected = paired(dict(enumerate(ours)), dict(enumerate(theirs))), stats.ttest_rel(ours, theirs)
+    interval = expected.confidence_interval()
+    assert (difference.p, difference.low, difference.high) == pytest.approx(
+        (expected.pvalue, interval.low, interval.high)
+    )
+    assert difference.is_above
     assert paired(dict(enumerate(theirs)), dict(enumerate(ours))).is_below
 
 
@@ -131,41 +133,45 @@ def test_differences_that_do_not_vary():
 def test_figures_across_an_axis():
     assert slope([2, 3, 4], [5.0, 7.0, 9.0]) == pytest.approx(2)
     assert slope([1, 2, 3], [0.0, 3.0, 0.0]) == pytest.approx(0)
-    assert across(lambda line: line[1] - line[0], [{0: 1.0, 1: 1.0}, {0: 2.0, 1: 4.0, 5: 9.0}]).mean == pytest.approx(2)
-    assert across(max, []) is None
+    line = [{0: 1.0, 1: 1.0}, {0: 2.0, 1: 4.0, 5: 9.0}]
+    assert estimate_per_seed(lambda values: values[1] - values[0], line).mean == pytest.approx(2)
+    assert estimate_per_seed(max, []) is None
     falling = scored(LINES, [80, 82]).cells
-    assert rise(falling).mean == pytest.approx(0)
+    assert estimate_slope(falling).mean == pytest.approx(0)
 
 
 def lines_of(values):
     text = LINES + '[[rows]]\nlabel = "NFC 2D"\nmodel = "nfc-gcn-2d"\n'
     experiment = read_experiment("toy", text)
-    found = compare(experiment, make_records(experiment, lambda e: values[e.row][[2, 4, 8].index(e.x)], noise=False))
-    return found.find(row="NFC"), found.find(row="NFC 2D")
+    records = make_records(experiment, lambda e: values[e.row][[2, 4, 8].index(e.x)], noise=False)
+    comparison = compare(experiment, records)
+    return comparison.find(row="NFC"), comparison.find(row="NFC 2D")
 
 
 def test_two_lines_by_hand():
     one, other = lines_of({"NFC": [80, 83, 81], "NFC 2D": [70, 78, 79]})
-    assert rise(one).mean == pytest.approx((-8 / 3 * 80 + -2 / 3 * 83 + 10 / 3 * 81) / (56 / 3))
-    assert steadiness(one, other).mean == pytest.approx(3 - 9)
-    assert growth(one, other).mean == pytest.approx((81 - 79) - (80 - 70))
+    assert estimate_slope(one).mean == pytest.approx((-8 / 3 * 80 + -2 / 3 * 83 + 10 / 3 * 81) / (56 / 3))
+    assert estimate_spread_difference(one, other).mean == pytest.approx(3 - 9)
+    assert estimate_lead_growth(one, other).mean == pytest.approx((81 - 79) - (80 - 70))
 
 
-def test_places_are_never_mixed():
+def test_machines_are_never_mixed():
     experiment = read_experiment("toy", TABLE)
     here = make_records(experiment, lambda entry: 80)
     gpu = make_records(experiment, lambda entry: 20 if entry.row == "GCN" else None, where={**WHERE, "device": "cuda"})
     older = make_records(experiment, lambda entry: 10 if ours(entry) else None, where={**WHERE, "torch": "1.0"})
     chosen = select([*older, *gpu, *here])
-    assert chosen.where == WHERE
+    assert chosen.machine == WHERE
     assert (len(chosen.records), chosen.left_out) == (len(here), len(gpu) + len(older))
     assert min(compare(experiment, chosen.records).cells[0].scores.values()) > 79
     assert select([*here, *gpu], device="cuda").records == tuple(gpu)
-    with pytest.raises(ConfigError, match=r"^there are no results of device 'tpu'; results are of: cpu, cuda$"):
+    with pytest.raises(
+        ConfigError, match=r"^there are no results from device 'tpu'; there are results from: cpu, cuda$"
+    ):
         select([*here, *gpu], device="tpu")
 
 
-def test_costs_come_from_one_place_of_their_own():
+def test_costs_come_from_one_machine_of_their_own():
     experiment = read_experiment("toy", TABLE)
     cost = read_experiment("cost", TABLE.replace("datasets =", 'kind = "cost"\nshow = "cost"\ndatasets =', 1))
     far = {**WHERE, "device": "cuda"}
@@ -173,14 +179,14 @@ def test_costs_come_from_one_place_of_their_own():
     few = make_records(cost, lambda entry: 1.0 if entry.row == "GCN" else None, where=far)
     costs = make_records(cost, lambda entry: 2.0)
     chosen = select([*scores, *few, *costs])
-    assert (chosen.where, chosen.left_out) == (far, len(few))
-    assert [cell.pace for cell in compare(experiment, chosen.records).cells] == [2.0] * 4
+    assert (chosen.machine, chosen.left_out) == (far, len(few))
+    assert [cell.seconds_per_epoch for cell in compare(experiment, chosen.records).cells] == [2.0] * 4
     assert select([*scores, *few, *costs], device="cuda").records == (*scores, *few)
-    # Where both have as many, scores and costs stay together.
+    # If both machines have as many costs, scores and costs come from the same one.
     assert select([*scores, *costs, *make_records(cost, lambda entry: 3.0, where=far)]).records[-1]["where"] == far
 
 
-def test_records_stand_where_their_setup_stands():
+def test_records_go_to_the_cell_with_their_setup():
     experiment = read_experiment("toy", TABLE)
     records = make_records(experiment, lambda entry: 80, seeds=3)
     strangers = [{**record, "setup": "0" * 16} for record in records]
@@ -199,16 +205,16 @@ def test_what_is_missing_is_named():
 
 
 def test_contrasts_of_a_table():
-    found = contrasts(scored(TABLE, [80, 82]))
-    assert [(c.label, c.dataset) for c in found] == [("NFC against GCN", "cora"), ("NFC against GCN", "pubmed")]
-    assert found[0].estimate.mean == 0
+    tests = paired_tests(scored(TABLE, [80, 82]))
+    assert [(c.label, c.dataset) for c in tests] == [("NFC against GCN", "cora"), ("NFC against GCN", "pubmed")]
+    assert tests[0].estimate.mean == 0
 
 
 def test_contrasts_along_an_axis():
     experiment = read_experiment("toy", LINES)
-    found = contrasts(compare(experiment, make_records(experiment, lambda e: 80 + e.x, noise=False)))
-    assert [(c.label, c.estimate.mean) for c in found] == [
-        ("rise a unit from n = 2 to 4", pytest.approx(1)),
+    tests = paired_tests(compare(experiment, make_records(experiment, lambda e: 80 + e.x, noise=False)))
+    assert [(c.label, c.estimate.mean) for c in tests] == [
+        ("slope per unit from n = 2 to 4", pytest.approx(1)),
         ("n = 4 against n = 2", pytest.approx(2)),
         ("n = 8 against n = 4", pytest.approx(4)),
     ]
@@ -216,7 +222,7 @@ def test_contrasts_along_an_axis():
 
 def test_names_of_places():
     comparison = scored(LINES, [80])
-    axis = replace(comparison.experiment.axis, label="labels a class")
+    axis = replace(comparison.experiment.axis, label="labels per class")
     other = replace(comparison, experiment=replace(comparison.experiment, axis=axis))
-    assert (place_name(comparison, 2), place_name(other, 2)) == ("n = 2", "2 labels a class")
-    assert place_name(other, "none") == "all labels a class"
+    assert (axis_point_name(comparison, 2), axis_point_name(other, 2)) == ("n = 2", "2 labels per class")
+    assert axis_point_name(other, "none") == "all labels"

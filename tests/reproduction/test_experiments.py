@@ -1,18 +1,18 @@
-"""The experiments of the package: that they ask for what the paper did, and hold what it prints."""
+"""The experiments of the package: they run what the paper ran, and hold what it prints."""
 
 from functools import cache
 
 import pytest
 
-from nfcgcn.config.registry import SYSTEMS
-from nfcgcn.reproduction.experiment import EXPERIMENTS, entries, load_experiment
+from nfcgcn.config.registry import MODELS
+from nfcgcn.reproduction.experiment import EXPERIMENTS, entries, load_experiment, read_experiment
 
 DATASETS = ("cora", "citeseer", "pubmed")
 
 
 @cache
 def cells(name):
-    """The entries of an experiment by row, dataset and place on the axis."""
+    """The entries of an experiment by row, dataset and value on the axis."""
     return {(e.row, e.dataset, e.x): e for e in entries(load_experiment(name))}
 
 
@@ -22,15 +22,15 @@ def setups(name, *rows):
 
 def printed(name):
     """What the paper prints, by row and dataset, along the axis."""
-    found = {}
+    numbers = {}
     for (row, dataset, _), e in cells(name).items():
         if e.paper is not None:
-            found.setdefault(row, {}).setdefault(dataset, []).append(e.paper)
-    return found
+            numbers.setdefault(row, {}).setdefault(dataset, []).append(e.paper)
+    return numbers
 
 
 def in_columns(*rows):
-    """A table of the paper, with a row a line, as `printed` has it for one row of an experiment."""
+    """A table of the paper, one line per value of the axis, as `printed` has it for one row of an experiment."""
     return dict(zip(DATASETS, map(list, zip(*rows, strict=True)), strict=True))
 
 
@@ -79,7 +79,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_paper_s_figures(name):
+def test_the_papers_numbers(name):
     assert printed(name) == TABLES.get(name, {})
 
 
@@ -135,7 +135,7 @@ def changed(base, other):
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_how_the_rows_of_ours_differ(dataset):
-    found, base = cells("accuracy"), cells("accuracy")["NFC-GCN 1D", dataset, None]
+    rows, base = cells("accuracy"), cells("accuracy")["NFC-GCN 1D", dataset, None]
     two = {"num_layers": 2} if dataset == "pubmed" else {}
     literal = {"activation": "relu", "map_dropout": 0.0, "representation_dropout": 0.5, "classifier": "linear"}
     wanted = {
@@ -150,18 +150,18 @@ def test_how_the_rows_of_ours_differ(dataset):
     }
     for row, settings in wanted.items():
         if "two layers" not in row or dataset == "pubmed":
-            assert changed(base, found[row, dataset, None]) == settings
+            assert changed(base, rows[row, dataset, None]) == settings
     assert changed(base, cells("no-gcn")["NFC_5", dataset, None]) == {"num_layers": 0}
 
 
 def test_the_cost_of_every_model():
-    found = cells("cost")
-    assert {e.setup.model for e in found.values()} == set(SYSTEMS)
-    assert {row for row, _, _ in found} == {row.label for row in load_experiment("cost").rows}
-    assert len(found) == 3 * len(load_experiment("cost").rows)
-    plain = changed(found["NFC-GCN 1D, tanh", "cora", None], found["NFC-GCN 1D, tanh, plain PyTorch", "cora", None])
+    costs = cells("cost")
+    assert {e.setup.model for e in costs.values()} == set(MODELS)
+    assert {row for row, _, _ in costs} == {row.label for row in load_experiment("cost").rows}
+    assert len(costs) == 3 * len(load_experiment("cost").rows)
+    plain = changed(costs["NFC-GCN 1D, tanh", "cora", None], costs["NFC-GCN 1D, tanh, plain PyTorch", "cora", None])
     assert plain == {"backend": "reference"}
-    assert {e.setup.kind for e in found.values()} == {"cost"}
+    assert {e.setup.kind for e in costs.values()} == {"cost"}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -170,3 +170,20 @@ def test_what_a_page_says(name):
     for text in (experiment.title, experiment.about, *(row.note for row in experiment.rows if row.note)):
         assert text == " ".join(text.split())
     assert experiment.about.endswith(".")
+    assert "{" not in experiment.about
+
+
+@pytest.mark.parametrize(
+    ("monitor", "about"), [("accuracy", "Highest validation accuracy."), ("loss", "Lowest validation loss.")]
+)
+def test_how_the_best_epoch_is_chosen_comes_from_the_settings(monitor, about):
+    text = f"""
+title = "One model"
+about = "{{best_is}}."
+datasets = ["cora"]
+settings = {{monitor = "{monitor}"}}
+[[rows]]
+label = "GCN"
+model = "gcn"
+"""
+    assert read_experiment("one", text).about.capitalize() == about

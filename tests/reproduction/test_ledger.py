@@ -1,4 +1,4 @@
-"""The ledger: whole lines, each once, whoever writes and whatever is killed."""
+"""The ledger: complete lines, each run once, with several writers and after a kill."""
 
 from __future__ import annotations
 
@@ -71,35 +71,42 @@ def test_a_line_cut_short_counts_as_unwritten_and_goes_with_the_next(tmp_path, c
     assert [json.loads(line)["seed"] for line in file.read_bytes().splitlines()] == [0, 1]
 
 
-def _degrees(**figures):
-    counts = {"highest": 9, "lowest": 1, "mean": 3.5, "median": 3, **figures}
+def _degrees(**changes):
+    counts = {"highest": 9, "lowest": 1, "mean": 3.5, "median": 3, **changes}
     return {"without_self": counts, "with_self": counts, "isolated": 0}
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"test_accuracy": 1.5}, "`test_accuracy` is no share"),
-        ({"test_accuracy": "0.5"}, "`test_accuracy` is no share"),
-        ({"seconds": -1}, "`seconds` is no amount"),
-        ({"seed": True}, "`seed` or `kind` is none"),
-        ({"kind": "guess"}, "`seed` or `kind` is none"),
-        ({"where": "here"}, "`where` is no table of texts"),
-        ({"model": 7}, "`model` is no text"),
-        ({"history": {"train_loss": ["x"]}}, "`train_loss` has a figure that is none"),
-        ({"history": {"train_loss": []}}, "`train_loss` has as many epochs as no run"),
-        ({"history": {"train_loss": [1], "train_accuracy": [1, 1]}}, "`train_accuracy` has as many epochs as no run"),
-        ({"where": {}}, "`where` names no device"),
-        ({"versions": {"torch": 2}}, "`versions` is no table of texts"),
+        ({"test_accuracy": 1.5}, "`test_accuracy` must be a number from 0 to 1, got 1.5"),
+        ({"test_accuracy": "0.5"}, "`test_accuracy` must be a number from 0 to 1, got '0.5'"),
+        ({"seconds": -1}, "`seconds` must be a number of at least 0, got -1"),
+        ({"seed": True}, "`seed` must be a whole number, got True"),
+        ({"kind": "guess"}, "`kind` must be one of train, cost, degrees, got 'guess'"),
+        ({"where": "here"}, "`where` must map names to text"),
+        ({"model": 7}, "`model` must be text, got 7"),
+        ({"history": {"train_loss": ["x"]}}, "`train_loss` must hold finite numbers only"),
+        (
+            {"history": {"train_loss": []}},
+            "`train_loss` has 0 epochs and `train_loss` 0; all curves must have the same number, at least 1",
+        ),
+        (
+            {"history": {"train_loss": [1], "train_accuracy": [1, 1]}},
+            "`train_accuracy` has 2 epochs and `train_loss` 1; all curves must have the same number, at least 1",
+        ),
+        ({"history": None}, "'NoneType' object is not subscriptable"),
+        ({"where": {}}, "`where` must name a device"),
+        ({"versions": {"torch": 2}}, "`versions` must map names to text"),
         ({"seconds": 10**400}, "int too large to convert to float"),
         ({"kind": "degrees"}, "'degrees' is missing"),
-        ({"kind": "degrees", "degrees": _degrees(mean="x")}, "`degrees` has a figure that is none"),
+        ({"kind": "degrees", "degrees": _degrees(mean="x")}, "`degrees` must hold finite numbers only"),
     ],
 )
-def test_a_line_that_is_no_run_is_named(tmp_path, change, reason):
+def test_an_error_names_the_line_that_is_not_a_run(tmp_path, change, reason):
     lines = [json.dumps(RECORD), json.dumps({**RECORD, **change})]
     (tmp_path / FILE).write_text("\n".join(lines) + "\n")
-    expected = f"{tmp_path / FILE}, line 2, is no finished run: {reason}; remove the line to run it again"
+    expected = f"{tmp_path / FILE}, line 2, is not a finished run: {reason}; remove the line to run it again"
     with pytest.raises(LedgerError) as caught:
         read(tmp_path)
     assert str(caught.value) == expected
@@ -108,21 +115,21 @@ def test_a_line_that_is_no_run_is_named(tmp_path, change, reason):
     assert str(caught.value) == expected
 
 
-def test_lines_that_are_no_json_are_named_without_their_control_characters(tmp_path):
+def test_an_error_about_a_line_that_is_not_json_has_no_control_characters(tmp_path):
     (tmp_path / FILE).write_bytes(b'{"setup": "\x1b[31m"}\n')
-    with pytest.raises(LedgerError, match=r"line 1, is no finished run: Invalid control character") as caught:
+    with pytest.raises(LedgerError, match=r"line 1, is not a finished run: Invalid control character") as caught:
         read(tmp_path)
     assert "\x1b" not in str(caught.value)
     (tmp_path / FILE).write_bytes(json.dumps(RECORD).replace("0.25", "NaN").encode() + b"\n")
-    with pytest.raises(LedgerError, match="NaN is no figure"):
+    with pytest.raises(LedgerError, match="NaN is not a finite number"):
         read(tmp_path)
     (tmp_path / FILE).write_bytes(b'{"seed": 0}\n')
     with pytest.raises(LedgerError, match="'setup' is missing"):
         read(tmp_path)
 
 
-def test_a_run_that_is_no_run_is_not_written(tmp_path):
-    with Ledger(tmp_path) as ledger, pytest.raises(ValueError, match="no share"):
+def test_a_record_that_is_not_a_run_is_not_written(tmp_path):
+    with Ledger(tmp_path) as ledger, pytest.raises(ValueError, match="must be a number from 0 to 1, got nan"):
         ledger.add({**RECORD, "val_accuracy": float("nan")})
     assert read(tmp_path) == []
 
@@ -133,19 +140,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         Ledger(tmp_path / "file")
 
 
-TAKE_AND_WAIT = """
-import sys, time
+CLAIM_AND_WAIT = """
+import sys
 from pathlib import Path
 from nfcgcn.reproduction.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 print(ledger.claim(("a", 0, "b")), flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
 def test_a_claim_keeps_others_off_until_its_process_is_killed(tmp_path):
     with Ledger(tmp_path) as ledger:
-        other = subprocess.Popen([sys.executable, "-c", TAKE_AND_WAIT, tmp_path], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", CLAIM_AND_WAIT, tmp_path]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             assert other.stdout.readline() == "True\n"
             assert not ledger.claim(("a", 0, "b"))

@@ -1,4 +1,4 @@
-"""The page of the reproduction: what it says of stored results, what it keeps apart, and how a browser shows it."""
+"""The page of the reproduction: what it shows of stored results, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from nfcgcn.reproduction import page as reproduction_report
 from nfcgcn.reproduction.comparison import compare
 from nfcgcn.reproduction.experiment import EXPERIMENTS, load_experiment
 from nfcgcn.reproduction.page import main_table, render, reproduce_page, to_markdown, write_report
-from nfcgcn.reproduction.tables import markdown, plain, sheets
+from nfcgcn.reproduction.tables import markdown, plain, tables
 
 HOSTILE = "<script>alert('x')</script> | `b` [l](x)"
 load = cache(load_experiment)
 
 
 def results(*names, seeds=3, **more):
-    """Everything that `names` need, once: ours at 88, others at 86; an epoch of 20 and 10 ms."""
-    found = {}
+    """All runs of the experiments `names`: ours with 88 %, others with 86 %; epochs of 20 and 10 ms."""
+    records = {}
     for experiment in map(load, names):
         low, high = (0.01, 0.02) if experiment.kind == "cost" else (86, 88)
         for record in make_records(experiment, lambda e: high if ours(e) else low, seeds=seeds, **more):  # noqa: B023
-            found[record["setup"], record["seed"]] = record
-    return list(found.values())
+            records[record["setup"], record["seed"]] = record
+    return list(records.values())
 
 
 class Reader(HTMLParser):
@@ -60,7 +60,7 @@ def whole():
     return reproduce_page(results(*EXPERIMENTS, seeds=6, commit="0123abc" + "y" * 200))
 
 
-def test_the_page_says_what_was_found():
+def test_the_page_shows_the_results():
     text = Reader(render(whole())).text
     for fact in (
         "The paper, reproduced",
@@ -69,8 +69,8 @@ def test_the_page_says_what_was_found():
         "Test accuracy in %, mean \u00b1 deviation of 6 seeds",
         "NFC-GCN 1D 88.00 \u00b1 0.09 88.3 \u22120.30 below",
         "NFC-GCN 1D against GCN +2.00 (+1.84 to +2.16) < 0.001",
-        "Seeds are not all: the test nodes of a dataset are the same 1,000 each time",
-        "FastGCN: The paper's figures are those of FastGCN's authors.",
+        "Seeds are not the only source of chance. A dataset always has the same 1,000 test nodes",
+        "FastGCN: The paper's numbers are those of FastGCN's authors.",
         "Device cpu; nfcgcn 0.1.0, processor a quick one, torch 9.8.7",
         "Hardware a quick machine",
         "Commit 0123abc",
@@ -87,7 +87,7 @@ def test_verdicts_are_counted():
     judged = [cell.verdict for s in page.sections for cell in s.comparison.cells if s.experiment.kind == "train"]
     assert page.counts == {name: judged.count(name) for name in ("within", "above", "below")}
     assert sum(page.counts.values()) > 60
-    assert f"Of these {page.counts['within']} agree within the seeds' 95 % interval" in Reader(render(page)).text
+    assert f"{page.counts['within']} agree within the 95 % interval over seeds" in Reader(render(page)).text
 
 
 def test_every_claim_links_to_its_evidence():
@@ -100,10 +100,10 @@ def test_every_claim_links_to_its_evidence():
 
 def test_a_table_of_each_kind():
     def first(name):
-        return sheets(compare(load(name), results(name)))[0]
+        return tables(compare(load(name), results(name)))[0]
 
     assert first("convergence").rows[-1] == ("NFC-GCN 1D", *("30.0 \u00b1 0.0", "n/a") * 3)
-    timed = sheets(compare(load("convergence"), [*results("convergence"), *results("cost")]))[0]
+    timed = tables(compare(load("convergence"), [*results("convergence"), *results("cost")]))[0]
     assert timed.rows[-1] == ("NFC-GCN 1D", *("30.0 \u00b1 0.0", "0.60") * 3)  # 30 epochs of 20 ms
     assert first("curves").rows[0][:3] == ("GCN", "90.00 \u00b1 0.00", "96.00 \u00b1 0.00")
     cost = {row[0]: row[1:5] for row in first("cost").rows}
@@ -121,9 +121,9 @@ def test_a_table_of_each_kind():
 
 
 def test_one_seed_has_neither_deviation_nor_verdict():
-    (sheet,) = sheets(compare(load("no-gcn"), results("no-gcn", seeds=1)))
-    assert sheet.caption == "Test accuracy in %, one seed"
-    assert sheet.rows[2][:5] == ("NFC_5", "88.10", "86.0", "+2.10", "n/a")
+    (table,) = tables(compare(load("no-gcn"), results("no-gcn", seeds=1)))
+    assert table.caption == "Test accuracy in %, one seed"
+    assert table.rows[2][:5] == ("NFC_5", "88.10", "86.0", "+2.10", "n/a")
 
 
 def test_partial_results_say_what_is_missing():
@@ -135,20 +135,20 @@ def test_partial_results_say_what_is_missing():
     assert "GAT_5 n/a 64.2 n/a n/a 74.2 n/a n/a 82.2 n/a" in text
     assert (
         "Not complete (others have 3 runs): GCN_5 on Cora: 2 runs; GAT_5 on Cora: no runs; GAT_5 on CiteSeer: no runs; "
-        "GAT_5 on PubMed: no runs; NFC_5 on Cora: 2 runs. nfcgcn reproduce no-gcn runs them."
+        "GAT_5 on PubMed: no runs; NFC_5 on Cora: 2 runs. Run the missing ones with nfcgcn reproduce no-gcn."
     ) in text
     assert "Competitive without GCN layers not enough results" in text
     for name in set(EXPERIMENTS) - {"no-gcn"}:
         assert f"nfcgcn reproduce {name}" in text
-    assert text.count("fills it") == len(EXPERIMENTS) - 1
+    assert text.count(": run it with nfcgcn reproduce") == len(EXPERIMENTS) - 1
 
 
-def test_places_are_never_mixed():
+def test_machines_are_never_mixed():
     here = results("no-gcn")
     there = [{**r, "where": {**WHERE, "device": "cuda"}, "test_accuracy": 0.1} for r in here[:5]]
     text = Reader(render(reproduce_page([*there, *here]))).text
     assert "NFC_5 88.00 \u00b1 0.10" in text
-    assert "Left out 5 runs of another device or version" in text
+    assert "Left out 5 runs from another device or version" in text
     other = Reader(render(reproduce_page([*there, *here], device="cuda"))).text
     assert "Device cuda" in other
     assert "88.00" not in other
@@ -156,8 +156,13 @@ def test_places_are_never_mixed():
 
 
 def test_hostile_records_are_text():
-    told = {"hardware": HOSTILE, "commit": HOSTILE, "versions": {HOSTILE: HOSTILE}, "where": {**WHERE, "gpu": HOSTILE}}
-    page = reproduce_page([{**record, **told} for record in results("no-gcn")])
+    changes = {
+        "hardware": HOSTILE,
+        "commit": HOSTILE,
+        "versions": {HOSTILE: HOSTILE},
+        "where": {**WHERE, "gpu": HOSTILE},
+    }
+    page = reproduce_page([{**record, **changes} for record in results("no-gcn")])
     reader = Reader(render(page))
     assert not {"script", "iframe", "object"} & {tag for tag, _ in reader.tags}
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -173,7 +178,7 @@ def test_markdown_escapes_what_is_no_text():
     )
 
 
-def test_the_page_asks_nobody_for_anything():
+def test_the_page_loads_nothing():
     source = render(whole())
     for word in ("http://", "https://", "@import", "url(", "<script"):
         assert word not in source
@@ -190,8 +195,8 @@ def test_markdown_has_the_same_tables():
     page = whole()
     written = to_markdown(page)
     for section in page.sections:
-        for sheet in section.sheets:
-            assert markdown(sheet) in written
+        for table in section.tables:
+            assert markdown(table) in written
         assert f'<a id="{section.experiment.name}"></a>' in written
         assert (f"](figures/{section.experiment.name}.svg)" in written) == (section.experiment.name != "degrees")
     assert "- **Outperforms all baselines: holds.** “NFC-GCN outperforms existing GCN methods across" in written
@@ -239,12 +244,12 @@ def test_the_command_writes_the_page(run, tmp_path):
     write_ledger(tmp_path / "runs" / "reproduction", results("no-gcn"))
     assert run("report") == (0, "report: runs/reproduction/report.html\n", "")
     assert run("report", "runs/reproduction", "--device", "cuda") == (
-        2, "", "error: there are no results of device 'cuda'; results are of: cpu\n",
+        2, "", "error: there are no results from device 'cuda'; there are results from: cpu\n",
     )  # fmt: skip
 
 
 def test_the_command_says_where_there_is_nothing(run):
-    message = "error: nowhere holds no results; run `nfcgcn reproduce all --out nowhere` first\n"
+    message = "error: nowhere has no results; run `nfcgcn reproduce all --out nowhere` first\n"
     assert run("report", "nowhere") == (2, "", message)
 
 
@@ -252,18 +257,20 @@ def test_a_damaged_line_is_named(run, tmp_path):
     write_ledger(tmp_path, [*results("no-gcn")[:2], {"setup": HOSTILE}])
     code, out, err = run("report", ".")
     assert (code, out) == (2, "")
-    assert err == "error: cells.jsonl, line 3, is no finished run: 'kind' is missing; remove the line to run it again\n"
+    assert (
+        err == "error: cells.jsonl, line 3, is not a finished run: 'kind' is missing; remove the line to run it again\n"
+    )
 
 
 def test_tables_in_the_terminal(tmp_path, capsys):
     write_ledger(tmp_path, results("bandwidth"))
     print_tables(tmp_path, [load("bandwidth"), load("no-gcn")])
-    said = capsys.readouterr().out
-    assert said.startswith("Node bandwidth: Test accuracy in %, mean \u00b1 deviation of 3 seeds\nCora")
-    assert re.search(r"NFC-GCN 1D +6 +88\.00 \u00b1 0\.10 +88\.30 +\u22120\.30 +below", said)
-    assert said.count("node bandwidth n") == 3
-    assert max(map(len, said.splitlines())) <= 80
-    assert "Without graph convolutions" not in said
+    printed = capsys.readouterr().out
+    assert printed.startswith("Node bandwidth: Test accuracy in %, mean \u00b1 deviation of 3 seeds\nCora")
+    assert re.search(r"NFC-GCN 1D +6 +88\.00 \u00b1 0\.10 +88\.30 +\u22120\.30 +below", printed)
+    assert printed.count("node bandwidth n") == 3
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "Without graph convolutions" not in printed
 
 
 @pytest.mark.browser

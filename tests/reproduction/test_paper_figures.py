@@ -1,4 +1,4 @@
-"""The figures of the reproduction: what they say, what they survive, and that they repeat."""
+"""The figures of the reproduction: what they show, with which input they work, and that they are reproducible."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def texts(svg):
 @pytest.mark.parametrize("name", DRAWN)
 def test_rows_and_datasets_are_named_in_the_figure(name):
     comparison = shown(name)
-    found = texts(draw(comparison))
+    shown_texts = texts(draw(comparison))
     for row in comparison.experiment.rows:
-        assert any(text == row.label for text in found), row.label
+        assert any(text == row.label for text in shown_texts), row.label
     if name != "curves":
-        assert {"Cora", "CiteSeer", "PubMed"} <= set(found)
+        assert {"Cora", "CiteSeer", "PubMed"} <= set(shown_texts)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -63,24 +63,24 @@ def test_nothing_run_has_no_figure():
         ("depth", "Depth. Cora: NFC-GCN 1D from 88.0% at K = 1 to 88.0% at K = 5; CiteSeer: "),
         ("curves", "Training curves. Cora: GCN ends at validation loss 0.00 and accuracy 99.5%, GAT ends"),
         ("convergence", "Convergence. Cora: GCN 30 epochs, GAT 30 epochs, NFC-GCN 1D 30 epochs; CiteSeer: "),
-        ("cost", "Cost. Cora: MLP 10.00 ms an epoch, GCN 10.00 ms an epoch, "),
+        ("cost", "Cost. Cora: MLP 10.00 ms per epoch, GCN 10.00 ms per epoch, "),
     ],
 )
 def test_figures_are_described(name, words):
     assert describe(shown(name)).startswith(words)
 
 
-def test_the_papers_figures_are_shown_beside():
-    found = texts(draw(shown("depth")))
-    assert found.count("paper") == 3
-    assert "line: mean over seeds; band: \u00b1 one deviation; hollow: the paper's figures" in found
+def test_the_papers_numbers_are_shown_too():
+    shown_texts = texts(draw(shown("depth")))
+    assert shown_texts.count("paper") == 3
+    assert "line: mean over seeds; band: \u00b1 one standard deviation; hollow: the paper's numbers" in shown_texts
     assert "paper" not in texts(draw(shown("depth-planetoid")))
 
 
-def test_costs_are_told_relative_to_gcn():
-    found = texts(draw(shown("cost")))
-    assert "2.0 \u00d7, 20.0 ms" in found
-    assert "1.0 \u00d7, 10.0 ms" in found
+def test_costs_are_shown_relative_to_gcn():
+    shown_texts = texts(draw(shown("cost")))
+    assert "2.0 \u00d7, 20.0 ms" in shown_texts
+    assert "1.0 \u00d7, 10.0 ms" in shown_texts
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -104,7 +104,7 @@ def test_hostile_names_are_text():
     assert "<script" not in svg
 
 
-def test_labels_are_moved_apart_as_little_as_can_be():
+def test_labels_are_moved_apart_as_little_as_possible():
     assert spread_out([0.1, 0.9], 0.2) == [0.1, 0.9]
     assert spread_out([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
     assert spread_out([0.52, 0.5, 0.9], 0.2) == pytest.approx([0.61, 0.41, 0.9])

@@ -17,14 +17,14 @@ from nfcgcn.data import load
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import repeat
 from nfcgcn.graph import Graph, Split
-from nfcgcn.kernels import node_feature_conv
-from nfcgcn.kernels.masks import reference as masks_reference
-from nfcgcn.method import sampling
-from nfcgcn.method.layers import NodeFeatureConv
+from nfcgcn.kernels import choice, dispatch
+from nfcgcn.kernels.reference import masks as masks_reference
 from nfcgcn.method.model import NFCGCN
+from nfcgcn.method.node_feature_conv import NodeFeatureConv
+from nfcgcn.method.operations import propagate
 from nfcgcn.training import TrainingConfig, cuda_graph, fit, fit_together
 from nfcgcn.training.loop import fit_in_steps
-from nfcgcn.training.side_by_side import Stack, refusal
+from nfcgcn.training.side_by_side import SideBySide, refusal
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = {"bandwidth": 3, "filters": 2, "kernel_size": 4, "stride": 2}
@@ -51,35 +51,33 @@ def models(count, *, num_layers=2, **options):
     return made
 
 
-@pytest.mark.parametrize("num_layers", [0, 1, 2])
-@pytest.mark.parametrize("activation", ["none", "tanh"])
-def test_a_stack_scores_as_its_models_do(graph, num_layers, activation):
+@pytest.mark.parametrize(("num_layers", "activation"), [(0, "tanh"), (1, "none"), (2, "tanh")])
+def test_models_side_by_side_score_as_they_do_alone(graph, num_layers, activation):
     made = models(2, num_layers=num_layers, activation=activation)
     x, edge_index = graph.x.to(DEVICE), graph.edge_index.to(DEVICE)
-    stack = Stack(made, x, edge_index, "float32").eval()
-    found = stack(torch.zeros(stack.num_draws, 2, dtype=torch.int64, device=DEVICE))
+    net = SideBySide(made, x, edge_index, "float32").eval()
+    found = net(torch.zeros(net.num_draws, 2, dtype=torch.int64, device=DEVICE))
     expected = torch.stack([m.eval()(x, edge_index) for m in made])
     torch.testing.assert_close(found, expected)
 
 
-def test_a_stack_in_training_drops_what_a_model_alone_would(graph):
+def test_training_side_by_side_drops_what_a_model_alone_would(graph):
     (model,) = models(1)
     x, edge_index = graph.x.to(DEVICE), graph.edge_index.to(DEVICE)
-    stack = Stack([model], x, edge_index, "float32").train()
-    assert stack.num_draws == 2
+    net = SideBySide([model], x, edge_index, "float32").train()
+    assert net.num_draws == 2
     torch.manual_seed(4)
     seeds = [int(torch.randint(2**62, ())) for _ in range(2)]
-    found = stack(torch.tensor(seeds, device=DEVICE)[:, None])[0]
+    found = net(torch.tensor(seeds, device=DEVICE)[:, None])[0]
     torch.manual_seed(4)
     model.train()
-    h = model.nfc.project(x, edge_index, model.hidden[0].weight)
-    h = torch.relu(model.hidden[0].propagate(h, model.adjacency(x, edge_index)))
+    h = torch.relu(propagate(model.read(x, edge_index), edge_index))
     mask = masks_reference.mask(*h.shape, dropout=0.5, seed=seeds[1], dtype=h.dtype).to(DEVICE)
-    torch.testing.assert_close(found, model.output(h * mask, model.adjacency(x, edge_index)))
+    torch.testing.assert_close(found, model.layers[1](h * mask, edge_index))
 
 
 def trainer_of(made, graph, config):
-    net = Stack(made, graph.x.to(DEVICE), graph.edge_index.to(DEVICE), "float32")
+    net = SideBySide(made, graph.x.to(DEVICE), graph.edge_index.to(DEVICE), "float32")
     return cuda_graph.Trainer(net, graph, [(SPLIT.train, SPLIT.val)] * len(made), config, range(len(made)), DEVICE)
 
 
@@ -201,7 +199,7 @@ class TestOnADevice:
         assert run.best["val_accuracy"] == max(e["val_accuracy"] for e in run.history)
 
     @pytest.mark.parametrize(
-        ("system", "settings", "reason"),
+        ("name", "settings", "reason"),
         [
             ("nfc-gcn", {"resample": "epoch"}, "no CUDA graph: neighbours are drawn anew for every step"),
             (
@@ -214,11 +212,11 @@ class TestOnADevice:
         ],
         ids=["resample", "literal", "sage", "batches"],
     )
-    def test_without_a_graph_it_says_why(self, digits, caplog, system, settings, reason):
+    def test_without_a_graph_it_says_why(self, digits, caplog, name, settings, reason):
         config = make_config(
-            system,
+            name,
             settings={"epochs": 3, "kernel_size": 16, "stride": 8, **settings}
-            if system == "nfc-gcn"
+            if name == "nfc-gcn"
             else {"epochs": 3, **settings},
         )
         with caplog.at_level(logging.DEBUG, "nfcgcn"):
@@ -226,7 +224,7 @@ class TestOnADevice:
         assert reason in caplog.text
 
     def test_without_triton_it_trains_all_the_same(self, digits, caplog, monkeypatch):
-        for module in (cuda_graph, node_feature_conv, sampling):
+        for module in (cuda_graph, choice, dispatch):
             monkeypatch.setattr(module, "triton_refusal", lambda: "Triton is not installed")
         config = make_config("nfc-gcn", dataset="digits", settings={"epochs": 3})
         with caplog.at_level(logging.DEBUG, "nfcgcn"), warnings.catch_warnings():
@@ -244,10 +242,10 @@ class TestOnADevice:
         assert len(run.history) == 3
         assert run.state["idle"].tolist() == [1, 1]
 
-    @pytest.mark.parametrize("system", ["gcn", "gat", "mlp", "jknet"])
-    def test_other_models_train_as_graphs_too(self, digits, caplog, system):
+    @pytest.mark.parametrize("name", ["gcn", "gat", "mlp", "jknet"])
+    def test_other_models_train_as_graphs_too(self, digits, caplog, name):
         with caplog.at_level(logging.DEBUG, "nfcgcn"):
-            made = repeat(digits, make_config(system, settings={"epochs": 60}), [0], device="cuda")[0]
+            made = repeat(digits, make_config(name, settings={"epochs": 60}), [0], device="cuda")[0]
         assert "no CUDA graph" not in caplog.text
         assert made.test_accuracy > 0.8
 

@@ -13,7 +13,7 @@ from nfcgcn.data.splits import make_split
 from nfcgcn.errors import ConfigError, GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Split
 from nfcgcn.method import model as models
-from nfcgcn.method.model import NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training import Stopping, TrainingConfig
 
@@ -202,9 +202,9 @@ def test_the_callers_generators_are_left_alone(sparse_graph):
 @pytest.mark.parametrize(
     ("make", "decayed"),
     [
-        pytest.param(lambda: NFCGCN(40, 8, 2, 3, map_dropout=0.0, dropout=0.0, **SMALL), "hidden.0.weight", id="K=2"),
-        pytest.param(lambda: NFCGCN(40, 8, 1, 3, map_dropout=0.0, **SMALL), "output.weight", id="K=1"),
-        pytest.param(lambda: NFCGCN(40, 8, 0, 3, map_dropout=0.0, **SMALL), "output.weight", id="K=0"),
+        pytest.param(lambda: NFCGCN(40, 8, 2, 3, map_dropout=0.0, dropout=0.0, **SMALL), "layers.0.weight", id="K=2"),
+        pytest.param(lambda: NFCGCN(40, 8, 1, 3, map_dropout=0.0, **SMALL), "layers.0.weight", id="K=1"),
+        pytest.param(lambda: NFCGCN(40, 8, 0, 3, map_dropout=0.0, **SMALL), "classifier.weight", id="K=0"),
         pytest.param(lambda: GCN(40, 8, 2, 3, dropout=0.0), "layers.0.weight", id="gcn"),
     ],
 )
@@ -280,11 +280,16 @@ def test_steps_in_batches_by_hand(sparse_graph):
         torch.testing.assert_close(run.state[name], parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [None, 2])
-@pytest.mark.parametrize("num_layers", [0, 1, 2])
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"activation": "tanh"}, {"conv": "2d", "activation": "relu"}, {"resample": "epoch"}, {"map_dropout": 0.0}],
+    ("options", "num_layers", "batch_size"),
+    [
+        ({}, 2, None),
+        ({}, 0, 2),
+        ({"activation": "tanh"}, 1, 2),
+        ({"conv": "2d", "activation": "relu"}, 2, 2),
+        ({"resample": "epoch"}, 1, None),
+        ({"map_dropout": 0.0}, 2, 2),
+    ],
     ids=str,
 )
 def test_nodes_out_of_sight_change_no_bit_of_a_run(options, num_layers, batch_size, sparse_graph, monkeypatch):
@@ -297,11 +302,14 @@ def test_nodes_out_of_sight_change_no_bit_of_a_run(options, num_layers, batch_si
     assert_same_state(runs[0].state, runs[1].state)
 
 
-def test_what_nodes_see_is_found_once_a_run(sparse_graph, monkeypatch):
-    found = []
-    monkeypatch.setattr(models, "neighbourhood", lambda nodes, *_: found.append(nodes) or torch.arange(300))
+def test_what_nodes_see_is_found_once_per_run(sparse_graph, monkeypatch):
+    found, real = [], models.neighbourhood
+    monkeypatch.setattr(models, "neighbourhood", lambda *how: found.append(real(*how)) or found[-1])
     train(sparse_graph, epochs=5)
-    assert len(found) == 2  # for the nodes to train on and those to validate on
+    assert len(found) == 10
+    assert (
+        len({id(nodes) for nodes in found}) == 2
+    )  # those that training nodes see, and those that validation nodes see
 
 
 @every_model

@@ -24,7 +24,9 @@ BENCHED = tuple(
 
 @bench.command("step")
 def bench_one(
-    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed; or all, for all of them in several variants.")] = "cora",
+    dataset: Annotated[
+        str, typer.Option(help="cora, citeseer, pubmed; or all, for all of them in several variants.")
+    ] = "cora",
     activation: Annotated[str, typer.Option(help="none, tanh or relu.")] = "none",
     conv: Annotated[str, typer.Option(help="1d or 2d.")] = "1d",
     threads: Annotated[int, typer.Option(min=1, help="Threads of every implementation, on the CPU.")] = 2,

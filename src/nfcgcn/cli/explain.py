@@ -22,7 +22,9 @@ SUFFIXES = (".html", ".svg", ".csv")
 def explain_run(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
     source: GraphSource,
-    node: Annotated[str | None, typer.Option(metavar="ID", help="The node, by its name or, without names, its number.")] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="ID", help="The node, by its name or, without names, its number.")
+    ] = None,
     class_name: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="Class to explain; by default the predicted one.")
     ] = None,

@@ -35,9 +35,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per result, each with its own seed.")] = 10,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes; by default as many as suit the machine.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default as many as suit this machine.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = FOLDER,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="List the experiments and run nothing.")] = False,

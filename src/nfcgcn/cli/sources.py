@@ -35,15 +35,19 @@ class GraphSource:
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
     nodes: Annotated[Path | None, typer.Option(help="Table of nodes, .csv, .tsv or .parquet, instead of GRAPH.")] = None
     edges: Annotated[Path | None, typer.Option(help="Table of edges, with --nodes.")] = None
-    id_column: Annotated[str | None, typer.Option("--id", help="Column with the node ids; by default id, or the first.")] = (
-        None
-    )
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column with the node ids; by default id, or the first.")
+    ] = None
     label: Annotated[str | None, typer.Option(help="Column with the classes; by default label.")] = None
     text: Annotated[list[str] | None, typer.Option(help="Column to read as text; may be repeated.")] = None
     words: Annotated[list[str] | None, typer.Option(help="Column to read as lists of words; may be repeated.")] = None
     ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None
-    source_column: Annotated[str | None, typer.Option("--source", help="Column with the first node of an edge; by default source.")] = None
-    target_column: Annotated[str | None, typer.Option("--target", help="Column with the second node of an edge; by default target.")] = None
+    source_column: Annotated[
+        str | None, typer.Option("--source", help="Column with the first node of an edge; by default source.")
+    ] = None
+    target_column: Annotated[
+        str | None, typer.Option("--target", help="Column with the second node of an edge; by default target.")
+    ] = None
 
     @property
     def path(self) -> str | None:

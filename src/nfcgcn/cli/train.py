@@ -124,8 +124,9 @@ def _print_result(result: dict[str, Any], folder: Path, *, best_is: str) -> None
     spread = "" if test["std"] is None else f" ± {100 * test['std']:.2f}"
     count = len(result["seeds"])
     out.print(
-        f"test accuracy [bold]{100 * test['mean']:.2f}{spread} %[/bold] over {count} seed{'s' if count > 1 else ''} "
-        f"(validation {100 * val['mean']:.2f} %), {result['seconds']:.1f} s on {result['device']}",
+        f"test accuracy [bold]{100 * test['mean']:.2f}{spread} %[/bold] over {count} seed{'s' if count > 1 else ''}, "
+        f"at the epoch with the {best_is} (validation accuracy {100 * val['mean']:.2f} %); "
+        f"{result['seconds']:.1f} s on {result['device']}",
         highlight=False,
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""What a graph is like before anything is trained on it: counts and shares as plain values."""
+"""A description of a graph before anything is trained on it: counts and shares as plain values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nfcgcn.graph import Graph, Split
 
 
 def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
-    """Describe a graph in plain values, ready for JSON, with the settings that suit it in `model`.
+    """Describe a graph in plain values, ready for JSON, with suggested settings for `model`.
 
-    Cost: linear in nodes, edges and nonzero features.
+    Cost: linear in the number of nodes, edges and nonzero feature values.
     """
     suggestions = suggest(graph, model)
     bandwidth = suggestions["bandwidth"].value if "bandwidth" in suggestions else None
@@ -37,7 +37,7 @@ def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
 
 
 def homophily(graph: Graph) -> float | None:
-    """Return the share of edges that join nodes of one class, of those with a label at both ends; None without any."""
+    """Return which share of the edges between labelled nodes join nodes of the same class; None without such edges."""
     a = graph.adjacency
     source = graph.labels[np.repeat(np.arange(graph.num_nodes), np.diff(a.indptr))]
     target = graph.labels[a.indices]
@@ -58,7 +58,7 @@ def _degrees(graph: Graph, bandwidth: Any) -> dict[str, Any]:
         "median": float(np.median(degree)),
         "mean": float(degree.mean()),
         "max": int(degree.max()),
-        # Nodes with fewer neighbours than slots beside their own: copies of the node fill their maps up.
+        # The share of nodes with fewer neighbours than slots: copies of the node itself fill the other slots.
         "unfilled": None if bandwidth is None else float(np.mean(degree < bandwidth - 1)),
     }
 
@@ -81,9 +81,9 @@ def _labels(graph: Graph) -> dict[str, Any]:
 
 def _features(graph: Graph) -> dict[str, Any]:
     n, d = graph.num_nodes, graph.num_features
-    found: dict[str, Any] = {"count": d, "form": "sparse" if graph.is_sparse else "dense"}
+    counts: dict[str, Any] = {"count": d, "form": "sparse" if graph.is_sparse else "dense"}
     if not n or not d:
-        return {**found, "density": 0.0, "zero_rows": n, "constant_columns": d, "min": None, "max": None}
+        return {**counts, "density": 0.0, "zero_rows": n, "constant_columns": d, "min": None, "max": None}
     if isinstance(graph.features, np.ndarray):
         x = graph.features
         filled = x != 0
@@ -96,7 +96,7 @@ def _features(graph: Graph) -> dict[str, Any]:
         per_row = np.bincount(rows, minlength=n) > 0
         low, high = (np.asarray(part.todense()).ravel() for part in (matrix.min(axis=0), matrix.max(axis=0)))
     return {
-        **found,
+        **counts,
         "density": nonzero / (n * d),
         "zero_rows": int((~per_row).sum()),
         "constant_columns": int((low == high).sum()),

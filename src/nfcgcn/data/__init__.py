@@ -1,4 +1,4 @@
-"""Graphs by name: three citation networks, scikit-learn's digits, and citation-like graphs of any size."""
+"""Graphs by name: three citation networks, scikit-learn's digits, and generated citation graphs of any size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DATASETS", "Dataset", "at_hand", "describe", "is_own", "load"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a dataset before it is loaded; a count is "any" where an option sets it."""
+    """What is known about a dataset before it is loaded; a count is "any" if an option sets it."""
 
     name: str
     summary: str
@@ -68,13 +68,15 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 def load(name: str | PathLike[str], *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
     """Return the graph of that name, or read a graph of your own from a file or a folder.
 
-    ``data_dir`` is the folder of the Planetoid files; only "cora", "citeseer" and "pubmed" need one. Without it they
-    are looked for under ``$NFCGCN_DATA/planetoid``, then in the user's cache, and downloaded into the cache at last.
-    ``options`` are those of :func:`nfcgcn.data.digits.read` and :func:`nfcgcn.data.citations.generate`.
+    ``data_dir`` is the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it,
+    they are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
+    downloaded into the cache. ``options`` are those of :func:`nfcgcn.data.digits.read` and
+    :func:`nfcgcn.data.citations.generate`.
 
-    A path may lead to a file .npz or .pt (PyG's ``Data``), to a table of nodes (.csv, .tsv, .parquet; then ``edges`` is
-    the path of the table of edges), or to a folder that holds nodes.csv and edges.csv or alike. For tables ``options``
-    say what the columns mean, as in :func:`nfcgcn.data.formats.read_tables`. The name of a dataset is never a path.
+    A path is that of an .npz or .pt file (PyG's ``Data``), of a table of nodes (.csv, .tsv, .parquet; then ``edges`` is
+    the path of the table of edges), or of a folder with nodes.csv and edges.csv, or with the same tables in another
+    format. For tables, ``options`` say what the columns mean, as in :func:`nfcgcn.data.formats.read_tables`. The name
+    of a dataset is never taken as a path.
     """
     if is_own(name):
         return formats.read(name, **options)
@@ -92,15 +94,14 @@ def load(name: str | PathLike[str], *, data_dir: str | PathLike[str] | None = No
 
 
 def is_own(name: str | PathLike[str]) -> bool:
-    """Tell the path of a user's own graph from a dataset's name."""
+    """Return whether `name` is the path of a user's own graph, rather than the name of a dataset."""
     return name not in DATASETS and (not isinstance(name, str) or formats.is_path(name))
 
 
 def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:
-    """Say where :func:`load` would take the dataset from: "bundled", "generated", a folder or "to download".
+    """Return where :func:`load` would get the dataset from: "bundled", "generated", a folder or "to download".
 
-    "missing" means that a folder of the user's lacks some of its files, which :func:`load` refuses. Files are seen, not
-    checked.
+    "missing" means that the user's folder lacks some of the files, which :func:`load` refuses. Files are not opened.
     """
     describe(name)
     if name == "digits":
@@ -111,7 +112,7 @@ def at_hand(name: str, data_dir: str | PathLike[str] | None = None) -> str:
 
 
 def describe(name: str) -> Dataset:
-    """Return what is known of the dataset of that name."""
+    """Return what is known about the dataset of that name."""
     if name not in DATASETS:
         raise DatasetError(unknown("dataset", name, DATASETS))
     return DATASETS[name]

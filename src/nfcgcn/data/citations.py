@@ -1,8 +1,8 @@
-r"""Citation-like graphs of any size: communities, a few much-cited papers, and a bag of words a paper.
+r"""Generated citation graphs of any size: communities, a few papers with many citations, one bag of words per paper.
 
 Edges follow a degree-corrected block model (Karrer and Newman, 2011): a paper with weight :math:`\theta_i` is an end of
 an edge with probability proportional to :math:`\theta_i`, and a given share of the edges stays inside a class. Words
-follow Zipf's law; each class has a topic, its own part of the vocabulary, which it prefers.
+follow Zipf's law; each class prefers its own part of the vocabulary, its topic.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TAIL = 2.0
 TOPIC_SHARE = 0.3
 """The share of a paper's words that are drawn from its class's topic rather than from the whole vocabulary."""
 FILL = 0.25
-"""The largest share of all possible pairs that may be edges, so that drawing pairs until enough differ stays fast."""
+"""At most this share of all possible pairs may be edges, so that drawing pairs until enough differ stays fast."""
 BLOCK = 2**20
-"""Words drawn at a time; bounds the memory."""
+"""Words drawn at a time; limits the memory."""
 
 
 def generate(
@@ -37,9 +37,9 @@ def generate(
     degree: float = 4.0,
     homophily: float = 0.8,
 ) -> Graph:
-    """Draw a graph with ``nodes * degree / 2`` edges, of which the share ``homophily`` joins nodes of one class.
+    """Draw a graph with ``nodes * degree / 2`` edges; the share ``homophily`` of them joins nodes of the same class.
 
-    Classes are equally large. A node has about ``words`` different words out of ``features``, as ones in a sparse
+    All classes have the same size. A node has about ``words`` different words out of ``features``, as ones in a sparse
     matrix. Time and memory grow with nodes and edges; the same options give the same graph.
     """
     nodes = check_integer("nodes", nodes, low=2)
@@ -75,7 +75,7 @@ class _Ends:
         n = len(labels)
         self.labels = labels
         self.rng = rng
-        # Without a cap one node of a million could be an end of most edges, and they would be the same few.
+        # Without a limit, one node of a million could be an end of most edges, and most of them would be duplicates.
         weights = np.minimum((1 - rng.random(n)) ** (-1 / TAIL), np.sqrt(n))
         self.nodes = np.argsort(labels, kind="stable")
         self.sums = np.cumsum(weights[self.nodes])
@@ -84,7 +84,7 @@ class _Ends:
         self.start = np.concatenate([[0.0], self.stop[:-1]])
 
     def at(self, positions: Floats) -> Ints:
-        """Return the node at each position in 0 to 1 of all weights laid end to end, class after class."""
+        """Return the node at each position from 0 to 1 when all weights are laid end to end, class after class."""
         return self._node(positions * self.sums[-1])
 
     def partners(self, ends: Ints, inside: npt.NDArray[np.bool_]) -> Ints:
@@ -104,7 +104,7 @@ def _draw_edges(labels: Ints, *, num_edges: int, homophily: float, rng: np.rando
     n = len(labels)
     ends = _Ends(labels, rng)
     num_inside = round(num_edges * homophily)
-    # First ends at even steps along the weights: a node gets its share of them to within one, so few stay isolated.
+    # First ends come at even steps along the weights: every node gets its share to within one, so few are isolated.
     first = ends.at((np.arange(num_edges) + rng.random()) / max(1, num_edges))
     inside = rng.permutation(num_edges) < num_inside
     kept = _new_pairs(first, ends.partners(first, inside), labels, inside, n)
@@ -125,14 +125,14 @@ def _draw_edges(labels: Ints, *, num_edges: int, homophily: float, rng: np.rando
 
 
 def _new_pairs(first: Ints, second: Ints, labels: Ints, inside: npt.NDArray[np.bool_], n: int) -> Ints:
-    """Return each pair once as ``low * n + high``, without loops and what rounding put on the wrong side of a class."""
+    """Return each pair once as ``low * n + high``, without loops and without pairs that rounding misplaced."""
     good = (first != second) & ((labels[first] == labels[second]) == inside)
     low, high = np.minimum(first, second)[good], np.maximum(first, second)[good]
     return _distinct(low * n + high)
 
 
 def _distinct(keys: Ints) -> Ints:
-    # np.unique hashes integers since NumPy 2.3, which took many times as long as sorting keys that are nearly sorted.
+    # Since NumPy 2.3, np.unique hashes integers; that took many times as long as sorting nearly sorted keys.
     keys = np.sort(keys)
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
@@ -149,7 +149,7 @@ def _contains(ordered: Ints, keys: Ints) -> npt.NDArray[np.bool_]:
 def _draw_words(labels: Ints, *, vocabulary: int, words: int, rng: np.random.Generator) -> sp.csr_array:
     num_classes = int(labels.max()) + 1
     frequency = 1 / np.arange(1.0, vocabulary + 1)
-    # Words are dealt to the topics by rank, in turn, so that no topic has all the frequent ones.
+    # Words are given to the topics in turn, by rank, so that no topic has all the frequent ones.
     by_topic = np.argsort(np.arange(vocabulary) % num_classes, kind="stable")
     sums = np.cumsum(frequency[by_topic])
     last = np.cumsum(np.bincount(np.arange(vocabulary) % num_classes)) - 1
@@ -183,7 +183,7 @@ def _draws_for(words: int, frequency: Floats, start: Floats, stop: Floats) -> fl
     special = TOPIC_SHARE * frequency / (stop - start)[np.arange(len(frequency)) % num_classes]
 
     def different(draws: float) -> float:
-        # Poisson many draws miss a word of probability p with probability exp(-draws * p).
+        # With a Poisson number of draws, a word of probability p is missed with probability exp(-draws * p).
         off_topic = -np.expm1(-draws * general)
         on_topic = -np.expm1(-draws * (general + special))
         return float(((num_classes - 1) * off_topic + on_topic).sum()) / num_classes

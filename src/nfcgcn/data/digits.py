@@ -11,10 +11,10 @@ NUM_IMAGES = 1797
 
 
 def read(*, neighbours: int = 8) -> Graph:
-    """Return the digits, two joined when either is among the other's ``neighbours`` nearest.
+    """Return the digits; two images are joined if one is among the ``neighbours`` nearest images of the other.
 
-    Near is Euclidean over the 64 pixels; of equally near images the one that comes first is taken. Features are
-    brightness from 0 to 1; rows and columns are counted from 1 at the top left.
+    Distances are Euclidean over the 64 pixels; of equally near images, the first is taken. Features are the brightness
+    of pixels from 0 to 1. Rows and columns are counted from 1, from the top left.
     """
     count = check_integer("neighbours", neighbours, low=1, high=NUM_IMAGES - 1)
     from sklearn.datasets import load_digits
@@ -32,9 +32,9 @@ def read(*, neighbours: int = 8) -> Graph:
 
 
 def nearest_rows(points: np.ndarray, count: int) -> Ints:
-    """Return for each row of whole numbers the ``count`` nearest other rows, ``[N, count]``, in no order."""
+    """Return the ``count`` nearest other rows of each row of whole numbers, ``[N, count]``, in no particular order."""
     n = len(points)
-    # The pixels are whole numbers, so these distances are exact in any order of summation: the same graph everywhere.
+    # Pixels are whole numbers, so these distances are exact in any order of summation: the graph is always the same.
     squares = (points**2).sum(axis=1)
     distances = (squares[:, None] + squares[None, :] - 2 * points @ points.T).astype(np.int64)
     rank = distances * n + np.arange(n)

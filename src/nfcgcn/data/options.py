@@ -1,4 +1,4 @@
-"""The options of a dataset, refused where they are out of range."""
+"""Check the options of a dataset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nfcgcn.errors import ConfigError
 
 
 def check_integer(name: str, value: object, *, low: int, high: int | None = None) -> int:
-    """Return `value` as an int inside ``low`` to ``high``, or refuse it."""
+    """Return `value` as an int from ``low`` to ``high``, or refuse it."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ConfigError(f"`{name}` must be a whole number, got {value!r}")
     number = int(value)
@@ -19,7 +19,7 @@ def check_integer(name: str, value: object, *, low: int, high: int | None = None
 
 
 def check_number(name: str, value: object, *, low: float, high: float) -> float:
-    """Return `value` as a float inside ``low`` to ``high``, or refuse it; not-a-number is outside."""
+    """Return `value` as a float from ``low`` to ``high``, or refuse it; NaN is refused too."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"`{name}` must be a number, got {value!r}")
     number = float(value)

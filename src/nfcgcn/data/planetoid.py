@@ -18,15 +18,15 @@ from nfcgcn.graph import Graph, Ints
 
 
 def read(name: str, *, data_dir: str | PathLike[str] | None = None) -> Graph:
-    """Return "cora", "citeseer" or "pubmed", from files whose sha256 is the published one."""
+    """Return "cora", "citeseer" or "pubmed", from files whose sha256 has been checked."""
     return parse(name, read_parts(name, data_dir))
 
 
 def parse(name: str, parts: Mapping[str, bytes]) -> Graph:
-    """Build the graph from the bytes of its parts, which need not be trustworthy.
+    """Build the graph from the bytes of its parts, which need not be trusted.
 
-    Nodes up to the number of rows of ``allx`` are those rows; the node that line i of ``test.index`` names is row i of
-    ``tx``. A node that is in neither has no features and no label.
+    The first nodes are the rows of ``allx``. Row i of ``tx`` is the node whose number is in line i of ``test.index``. A
+    node that is in neither has no features and no label.
     """
 
     def file(part: str) -> str:
@@ -37,18 +37,18 @@ def parse(name: str, parts: Mapping[str, bytes]) -> Graph:
     num_first, num_columns = features["allx"].shape
     test = _test_index(parts["test.index"], num_first, file("test.index"))
     num_nodes = int(test.max()) + 1
-    for part, found, wanted in (
+    for part, rows, needed in (
         ("ally", len(labels["ally"]), num_first),
         ("tx", features["tx"].shape[0], len(test)),
         ("ty", len(labels["ty"]), len(test)),
     ):
-        if found != wanted:
-            raise DatasetError(f"{file(part)} is broken: {found} rows, where the other files need {wanted}")
+        if rows != needed:
+            raise DatasetError(f"{file(part)} is broken: {rows} rows, where the other files need {needed}")
     if features["tx"].shape[1] != num_columns:
         raise DatasetError(
             f"{file('tx')} is broken: {features['tx'].shape[1]} columns, where {file('allx')} has {num_columns}"
         )
-    # Before anything as large as the number of nodes is allocated: `test.index` could name node 10^15.
+    # This comes before anything as large as the number of nodes is allocated: `test.index` could name node 10^15.
     edges = _edges(unpickle.read_lists(parts["graph"], file("graph")), num_nodes, file("graph"))
 
     all_labels = np.full(num_nodes, -1, np.int64)
@@ -72,7 +72,7 @@ def _place_rows(first: sp.csr_array, rest: sp.csr_array, nodes: Ints, num_nodes:
 
 
 def _labels(one_hot: npt.NDArray[Any], file: str) -> Ints:
-    """Return the column of each row's one, or -1 for a row of zeros."""
+    """Return the column of the one in each row, or -1 for a row of zeros."""
     if one_hot.ndim != 2 or not np.isin(one_hot, (0, 1)).all() or (one_hot.sum(axis=1) > 1).any():
         raise DatasetError(f"{file} is broken: its rows are not one-hot")
     if one_hot.size == 0:
@@ -83,7 +83,7 @@ def _labels(one_hot: npt.NDArray[Any], file: str) -> Ints:
 def _test_index(data: bytes, num_first: int, file: str) -> Ints:
     lines = data.split()
     if not lines or not all(line.isdigit() and len(line) < 16 for line in lines):
-        raise DatasetError(f"{file} is broken: not one node a line")
+        raise DatasetError(f"{file} is broken: it must have one node per line")
     nodes = np.array([int(line) for line in lines], dtype=np.int64)
     if nodes.min() < num_first or len(np.unique(nodes)) != len(nodes):
         raise DatasetError(f"{file} is broken: it names a node twice or one below {num_first}")

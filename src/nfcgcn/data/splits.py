@@ -1,6 +1,6 @@
-"""Which nodes train, validate and test: one pure function a protocol.
+"""Which nodes are for training, validation and testing: one pure function per split.
 
-The fixed protocols belong to the Planetoid datasets; the random ones fit any graph and take a generator.
+The fixed splits belong to the Planetoid datasets; the random ones fit any graph and take a generator.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NUM_VAL = 500
 
 
 def fastgcn(graph: Graph) -> Split:
-    """Split as FastGCN does: test on the publisher's nodes, validate on the last 500 of the others, train on the rest.
+    """Split as FastGCN does: test on the published test nodes, validate on the last 500 others, train on the rest.
 
     Sizes 1208/500/1000 (Cora), 1812/500/1000 (CiteSeer), 18217/500/1000 (PubMed).
     """
-    # Paper: prints 1827 training nodes for CiteSeer; that counts the 15 nodes that have neither features nor a label.
+    # Paper: it prints 1827 training nodes for CiteSeer, which includes the 15 nodes without features and label.
     pool, test = _published(graph, "fastgcn")
     return Split(pool[:-NUM_VAL], pool[-NUM_VAL:], test, name="fastgcn")
 
 
 def fewer_labels(graph: Graph, split: Split, rng: np.random.Generator, *, labels_per_class: int) -> Split:
-    """Draw this many training nodes of each class; validate and test on the same nodes as before.
+    """Keep this many training nodes per class, drawn at random; validation and test nodes stay the same.
 
-    A class with fewer gives all it has. From one state of the generator, a smaller number draws a part of what a larger
-    one does.
+    Of a class with fewer training nodes, all are kept. From the same state of the generator, the nodes of a smaller
+    number are among those of a larger one.
     """
     order = rng.permutation(len(split.train))
     labels = graph.labels[split.train[order]]
@@ -42,7 +42,7 @@ def fewer_labels(graph: Graph, split: Split, rng: np.random.Generator, *, labels
 
 
 def planetoid(graph: Graph) -> Split:
-    """Split as Planetoid does: train on the first 20 nodes a class, validate on the next 500, test on the given."""
+    """Split as Planetoid does: train on the first 20 nodes per class, validate on the next 500, test on the given."""
     pool, test = _published(graph, "planetoid")
     first = 20 * graph.num_classes
     return Split(pool[:first], pool[first : first + NUM_VAL], test, name="planetoid")
@@ -51,9 +51,9 @@ def planetoid(graph: Graph) -> Split:
 def per_class(
     graph: Graph, rng: np.random.Generator, *, train_per_class: int = 20, num_val: int = NUM_VAL, num_test: int = 1000
 ) -> Split:
-    """Draw a fixed number of training nodes from each class, then validation and test nodes from all the others.
+    """Draw a fixed number of training nodes per class, then validation and test nodes from all the others.
 
-    A class with fewer nodes gives half of them. Where the others do not suffice, they are shared out in proportion.
+    Of a class with fewer nodes, half are for training. If too few others are left, they are divided in proportion.
     """
     order = rng.permutation(_labelled(graph))
     labels = graph.labels[order]
@@ -67,14 +67,14 @@ def per_class(
 
 
 def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, val_ratio: float = 0.2) -> Split:
-    """Draw the given shares of each class for training and validation; the rest tests."""
+    """Draw the given shares of each class for training and validation; the rest is for testing."""
     if train_ratio + val_ratio >= 1:
         raise ConfigError(
             f"`train_ratio` and `val_ratio` must leave nodes to test on, got {train_ratio} + {val_ratio}; lower one"
         )
     order = rng.permutation(_labelled(graph))
     labels = graph.labels[order]
-    # A node's place within its class, from 0 to 1, decides its part: every class is shared out alike.
+    # The position of a node within its class, from 0 to 1, decides its part: every class is divided alike.
     by_class = np.argsort(labels, kind="stable")
     counts = np.bincount(labels)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
@@ -86,7 +86,7 @@ def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, v
 
 
 def hold_out(labels: Ints, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Mark a share of `labels` to be held out, drawn from each class in proportion; one of each class always stays."""
+    """Mark a share of `labels` to hold out, drawn from each class in proportion; at least one of each class stays."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     spare = np.delete(order, np.unique(labels[order], return_index=True)[1])
@@ -107,7 +107,7 @@ def given(graph: Graph) -> Split:
 
 def make_split(
     graph: Graph,
-    rule: str,
+    name: str,
     *,
     seed: int = 0,
     labels_per_class: int | None = None,
@@ -117,22 +117,22 @@ def make_split(
     train_ratio: float = 0.6,
     val_ratio: float = 0.2,
 ) -> Split:
-    """Apply the rule of this name; each takes of the settings what it needs."""
+    """Return the split of this name; each uses only the settings that it needs."""
     rng = generator(seed, "split")
-    if rule == "fastgcn":
+    if name == "fastgcn":
         split = fastgcn(graph)
         if labels_per_class is None:
             return split
         return fewer_labels(graph, split, rng, labels_per_class=labels_per_class)
-    if rule == "planetoid":
+    if name == "planetoid":
         return planetoid(graph)
-    if rule == "per-class":
+    if name == "per-class":
         return per_class(graph, rng, train_per_class=train_per_class, num_val=num_val, num_test=num_test)
-    if rule == "ratio":
+    if name == "ratio":
         return ratio(graph, rng, train_ratio=train_ratio, val_ratio=val_ratio)
-    if rule == "given":
+    if name == "given":
         return given(graph)
-    raise ConfigError(unknown("split", rule, get_args(Rule)))
+    raise ConfigError(unknown("split", name, get_args(Rule)))
 
 
 def _labelled(graph: Graph) -> Ints:
@@ -142,11 +142,11 @@ def _labelled(graph: Graph) -> Ints:
     return nodes
 
 
-def _published(graph: Graph, rule: str) -> tuple[Ints, Ints]:
-    """The labelled nodes before the publisher's test nodes, and those test nodes."""
+def _published(graph: Graph, name: str) -> tuple[Ints, Ints]:
+    """Return the labelled nodes before the published test nodes, and those test nodes."""
     if graph.test_nodes is None:
         raise ConfigError(
-            f"split '{rule}' is defined for cora, citeseer and pubmed only, not for '{graph.name}'; "
+            f"split '{name}' is defined for cora, citeseer and pubmed only, not for '{graph.name}'; "
             "use 'per-class' or 'ratio'"
         )
     labelled = _labelled(graph)

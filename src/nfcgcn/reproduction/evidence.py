@@ -67,7 +67,7 @@ def outperforms(comparisons: Comparisons) -> Iterable[Part]:
         below = [baseline for baseline, test in tests.items() if test.is_below]
         evidence = f"{title(dataset)}: above {above} of {len(tests)} baselines"
         evidence += f", below {', '.join(below)}" if below else ""
-        evidence += f"; smallest lead: {with_interval(tests[nearest])} over {nearest}"
+        evidence += f"; smallest difference: {with_interval(tests[nearest])} against {nearest}"
         yield Part(above == len(tests), evidence)
 
 
@@ -201,7 +201,7 @@ def needs_labels(comparisons: Comparisons) -> Iterable[Part]:
         yield Part(
             grown.is_above,
             f"{title(dataset)}: {with_interval(few)} against GCN with {first}, {with_interval(many)} with {last}; "
-            f"the difference grows by {with_interval(grown)}",
+            f"the difference changes by {with_interval(grown)}",
         )
 
 

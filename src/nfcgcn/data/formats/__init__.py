@@ -1,4 +1,4 @@
-"""A user's own graph: .npz, tables of nodes and edges, PyG's ``Data`` and NetworkX, in; .npz, out."""
+"""A user's own graph: read .npz files, tables of nodes and edges, PyG's ``Data`` and NetworkX; write .npz files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["TABLES", "from_networkx", "is_path", "read", "read_npz", "read_pyg",
 
 
 def read(path: str | PathLike[str], **options: Any) -> Graph:
-    """Read a graph from a file, by its suffix, or from a folder that holds nodes.csv and edges.csv or alike.
+    """Read a graph from a file, by its suffix, or from a folder with nodes.csv and edges.csv or similar tables.
 
-    ``options`` are those of :func:`read_tables`: ``edges`` where `path` is a table of nodes, and what columns mean.
+    ``options`` are those of :func:`read_tables`: ``edges`` if `path` is a table of nodes, and what columns mean.
     """
     path = Path(path)
     name = path.name.lower()
@@ -37,15 +37,15 @@ def read(path: str | PathLike[str], **options: Any) -> Graph:
             f"{path} cannot be read as a graph; give a folder with nodes and edges, or a file that ends in "
             f".npz, .pt, {', '.join(TABLES)}"
         )
-    # What an earlier graph's tables taught says nothing of a file that holds features as they are.
-    asked = [key for key, value in options.items() if value and key != "encoding"]
-    if asked:
-        raise DatasetError(f"--{asked[0]} is for tables of nodes and edges; {path} holds a graph as it is")
+    # An encoding is for tables; a file that already holds features does not need it.
+    table_options = [key for key, value in options.items() if value and key != "encoding"]
+    if table_options:
+        raise DatasetError(f"--{table_options[0]} is for tables of nodes and edges; {path} holds a graph as it is")
     return read_npz(path) if name.endswith(".npz") else read_pyg(path)
 
 
 def is_path(name: str) -> bool:
-    """Tell a path from a mere name: it exists, has a suffix, or names a folder on the way."""
+    """Return whether `name` is a path: it exists, has a suffix, or contains a folder."""
     path = Path(name)
     if path.suffix or "/" in name or os.sep in name:
         return True

@@ -1,4 +1,4 @@
-"""Columns of a table as features: what is learned from the cells, and how cells become numbers by it."""
+"""Columns of a table as features: what is learned from the cells, and how cells then become numbers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nfcgcn.data.formats.words import WordCounts
 from nfcgcn.errors import GraphError
 
 MOST_CATEGORIES = 256
-"""Different texts that a column of categories may hold, and never more than half as many as rows, above 10."""
+"""A column of categories has at most this many different texts and, beyond 10, at most half as many as rows."""
 USUAL = (0.01, 10.0)
-"""Where a column's largest magnitude may lie for its numbers to be taken as they are: on the scale of the ones and
-zeros beside them. Others are standardised."""
+"""Numbers are used unchanged if the largest magnitude of their column lies in this range, on the scale of the ones and
+zeros of other columns. Otherwise they are standardised."""
 NOT_A_NUMBER = MISSING | {
     "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "None", "none", "-nan", "-NaN", "?", "-",
 }  # fmt: skip
-"""Text that stands for an empty cell in a column of numbers."""
+"""Texts that mean an empty cell in a column of numbers."""
 LARGEST = float(np.finfo(np.float32).max)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 
@@ -32,7 +32,7 @@ Block = sp.csr_array | npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: ``(value - shift) / scale``, an empty cell counting as ``fill``."""
+    """A column of numbers: ``(value - shift) / scale``; an empty cell counts as ``fill``."""
 
     name: str
     fill: float
@@ -46,7 +46,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column with few different texts: a feature each, one where the cell holds it."""
+    """A column with few different texts: one feature per text, which is 1 if the cell has this text."""
 
     name: str
     values: tuple[str, ...]
@@ -58,7 +58,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Text:
-    """A column of text by TF-IDF: words counted, weighted by rarity, each node's row of length one."""
+    """A column of text as TF-IDF: words are counted and weighted by rarity, and each row is scaled to length one."""
 
     name: str
     vocabulary: tuple[str, ...]
@@ -71,12 +71,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Words:
-    """A column of lists of words, counted."""
+    """A column of lists of words, as word counts."""
 
     name: str
     vocabulary: tuple[str, ...]
     separator: str
-    """What stands between words in a cell of text; a space is any white space."""
+    """What separates words in a cell of text; a space means any white space."""
 
     @property
     def feature_names(self) -> list[str]:
@@ -87,9 +87,9 @@ Column = Number | Category | Text | Words
 
 
 class Values:
-    """The cells of a column, gathered: as numbers, and as categories as long as those are few.
+    """Collects the cells of a column, as numbers and, as long as there are few, as categories.
 
-    With ``known`` categories the others count as empty cells.
+    With ``known`` categories, all other texts count as empty cells.
     """
 
     def __init__(self, name: str, table: str, *, known: Sequence[str] | None = None) -> None:
@@ -107,7 +107,7 @@ class Values:
         self._numbers: list[npt.NDArray[np.float64]] = []
 
     def add(self, cells: Cells) -> None:
-        """Take in some rows."""
+        """Add some rows."""
         import pandas as pd
 
         if cells.dtype == object and list in set(map(type, cells.tolist())):
@@ -143,17 +143,17 @@ class Values:
 
     @property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """``[N]``, NaN for an empty cell or one that holds no number."""
+        """``[N]``, NaN for a cell that is empty or not a number."""
         return np.concatenate(self._numbers)
 
     @property
     def codes(self) -> npt.NDArray[np.int32]:
-        """``[N]``, the place of each cell's text in ``categories``, -1 for an empty cell."""
+        """``[N]``, the position of each cell's text in ``categories``; -1 for an empty cell."""
         return np.concatenate(self._codes)
 
 
 def to_numbers(texts: list[str]) -> npt.NDArray[np.float64]:
-    """Read texts as numbers, NaN where they are none."""
+    """Read texts as numbers; NaN for other texts."""
     import pandas as pd
 
     if not texts:
@@ -162,7 +162,7 @@ def to_numbers(texts: list[str]) -> npt.NDArray[np.float64]:
 
 
 def learn(values: Values) -> Number | Category | None:
-    """Decide what a column is: numbers, categories, or, where all its cells are empty, nothing."""
+    """Decide what a column holds: numbers or categories; None if all its cells are empty."""
     where = f"column '{values.name}' of {values.table}"
     if not values.filled:
         return None
@@ -181,16 +181,16 @@ def learn(values: Values) -> Number | Category | None:
     if (truth := _truth(values)) is not None:
         return _learn_number(values.name, where, truth)
     if not values.few or len(values.categories) > max(10, values.rows // 2):
-        found = f"{len(values.categories)}" if values.few else f"more than {MOST_CATEGORIES}"
+        count = f"{len(values.categories)}" if values.few else f"more than {MOST_CATEGORIES}"
         raise GraphError(
-            f"{where} holds {found} different texts in {values.rows} rows, too many to be categories; "
+            f"{where} holds {count} different texts in {values.rows} rows, too many to be categories; "
             f"read it as text with --text {values.name}, or leave it out with --ignore {values.name}"
         )
     return Category(values.name, tuple(sorted(values.categories)))
 
 
 def _truth(values: Values) -> npt.NDArray[np.float64] | None:
-    """Return a column of true and false as ones and zeros; None if it is no such column."""
+    """Return a column of true and false as ones and zeros; None for any other column."""
     if not values.few or not {text.lower() for text in values.categories} <= {"true", "false"}:
         return None
     return np.array([*(float(text.lower() == "true") for text in values.categories), np.nan])[values.codes]
@@ -198,18 +198,18 @@ def _truth(values: Values) -> npt.NDArray[np.float64] | None:
 
 def _learn_number(name: str, where: str, numbers: npt.NDArray[np.float64]) -> Number:
     _check_range(where, numbers)
-    found = numbers[~np.isnan(numbers)]
-    mean, top = float(found.mean()), float(np.abs(found).max())
+    present = numbers[~np.isnan(numbers)]
+    mean, top = float(present.mean()), float(np.abs(present).max())
     if top == 0 or USUAL[0] <= top <= USUAL[1]:
         return Number(name, fill=mean, shift=0.0, scale=1.0)
-    used = found[found != 0]
-    if 2 * len(used) < len(found):  # mostly zeros: they stay zeros, so that sparse features stay sparse
-        return Number(name, fill=mean, shift=0.0, scale=_positive(float(np.sqrt(np.mean(used**2)))))
-    return Number(name, fill=mean, shift=mean, scale=_positive(float(found.std())))
+    nonzero = present[present != 0]
+    if 2 * len(nonzero) < len(present):  # mostly zeros: they stay zeros, so that sparse features stay sparse
+        return Number(name, fill=mean, shift=0.0, scale=_positive(float(np.sqrt(np.mean(nonzero**2)))))
+    return Number(name, fill=mean, shift=mean, scale=_positive(float(present.std())))
 
 
 def _positive(scale: float) -> float:
-    # Below that a column is constant but for rounding.
+    # Below that, a column is constant except for rounding.
     return scale if scale > 1e-30 else 1.0
 
 
@@ -238,7 +238,7 @@ def encode_number(column: Number, values: Values) -> tuple[npt.NDArray[np.float3
 
 
 def encode_category(column: Category, values: Values) -> sp.csr_array:
-    """Return a feature a category; cells that hold none of them are all zeros."""
+    """Return one feature per category; a cell without a known category gets zeros only."""
     place = {text: i for i, text in enumerate(column.values)}
     codes = np.array([*(place[text] for text in values.categories), -1])[values.codes]
     known = codes >= 0
@@ -248,12 +248,12 @@ def encode_category(column: Category, values: Values) -> sp.csr_array:
 
 
 def learn_words(name: str, counts: WordCounts) -> Words:
-    """Choose the words of a column of words."""
+    """Choose the words of a column of lists of words."""
     return Words(name, counts.choose(least=1), counts.separator or " ")
 
 
 def learn_text(name: str, counts: WordCounts) -> Text:
-    """Choose the words of a text column and weigh them by rarity, as scikit-learn does."""
+    """Choose the words of a text column and weight them by rarity, as scikit-learn does."""
     vocabulary = counts.choose(least=2)
     documents = np.bincount(counts.of(vocabulary).indices, minlength=len(vocabulary))
     idf = np.log((1 + counts.rows) / (1 + documents)) + 1
@@ -261,7 +261,7 @@ def learn_text(name: str, counts: WordCounts) -> Text:
 
 
 def encode_text(column: Text, counts: WordCounts) -> sp.csr_array:
-    """Return TF-IDF weights, each row of length one or, without a known word, zero."""
+    """Return TF-IDF weights; each row has length one or, without a known word, is zero."""
     from sklearn.preprocessing import normalize
 
     weighted = counts.of(column.vocabulary).astype(np.float64)

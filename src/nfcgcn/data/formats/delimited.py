@@ -1,4 +1,4 @@
-"""Tables as delimited text: .csv and .tsv, also packed by gzip, in UTF-8, read in chunks of rows."""
+"""Tables as delimited text: .csv and .tsv in UTF-8, also compressed by gzip, read in chunks of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 2**20
 
 
 class DelimitedTable:
-    """A table whose first line names its columns; each line after it has as many cells."""
+    """A table whose first line names its columns; every other line has one cell per column."""
 
     def __init__(self, path: Path, delimiter: str) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class DelimitedTable:
         check_columns(self.name, self.columns)
 
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:  # noqa: ARG002
-        """Yield the wanted columns, some rows at a time; every cell is text, whatever is asked for."""
+        """Yield the wanted columns, some rows at a time; all cells are text, whatever `texts` says."""
         places = [(name, self.columns.index(name)) for name in wanted]
         with reading(self.path), parsing(self.path, "text table"), self._rows() as rows:
             next(rows)
@@ -56,7 +56,7 @@ class DelimitedTable:
 
     @contextmanager
     def _rows(self) -> Iterator[Iterator[list[str]]]:
-        """Open the file; yield an iterator over the cells of every line that is not blank."""
+        """Open the file and yield an iterator over the lines that are not blank, each as a list of cells."""
         with self.path.open("rb") as file:
             packed = self.path.suffix.lower() == ".gz"
             stream: IO[bytes] = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
@@ -71,11 +71,11 @@ class DelimitedTable:
                 raise DatasetError(f"{self.path} cannot be read as a table: {_explain(error)}") from error
 
     def _check_delimiter(self, line: str) -> None:
-        found = max(_IN_WORDS, key=line.count)
-        if found in line:
-            write = "rename it to .tsv" if found == "\t" else f"write it with {_IN_WORDS[self.delimiter]}"
+        used = max(_IN_WORDS, key=line.count)
+        if used in line:
+            write = "rename it to .tsv" if used == "\t" else f"write it with {_IN_WORDS[self.delimiter]}"
             raise GraphError(
-                f"{self.name} has one column only, '{line[:80]}'; it looks delimited by {_IN_WORDS[found]} instead "
+                f"{self.name} has one column only, '{line[:80]}'; it looks delimited by {_IN_WORDS[used]} instead "
                 f"of {_IN_WORDS[self.delimiter]}: {write}"
             )
 
@@ -90,7 +90,7 @@ def _explain(error: csv.Error) -> str:
 
 
 class _Checked(io.RawIOBase):
-    """Passes bytes on, counts them where they are unpacked, and refuses those that no UTF-8 text has."""
+    """Passes bytes on, limits how much a compressed file unpacks to, and refuses bytes that no UTF-8 text has."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self.path = path
@@ -106,7 +106,7 @@ class _Checked(io.RawIOBase):
         if not self.done and block[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise DatasetError(f"{self.path} is UTF-16; save it as UTF-8")
         if b"\0" in block:
-            raise DatasetError(f"{self.path} holds zero bytes: it is no text table in UTF-8")
+            raise DatasetError(f"{self.path} holds zero bytes: it is not a text table in UTF-8")
         self.done += len(block)
         if self.packed:
             check_size(self.path, self.done)

@@ -1,4 +1,4 @@
-"""How tables became features, as a value: learned once, kept with a run as JSON, followed by later tables."""
+"""How tables become features, as a value: learned once, stored with a run as JSON, and used for later tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nfcgcn.data.formats.columns import Category, Column, Number, Text, Words
 from nfcgcn.errors import GraphError
 
 FORMAT = 1
-"""Version of the JSON; a reader refuses versions it does not know."""
+"""Version of the JSON; other versions are refused."""
 Form = Literal["sparse", "dense"]
 _KINDS: dict[str, type] = {"number": Number, "category": Category, "text": Text, "words": Words}
 
@@ -42,9 +42,9 @@ class Encoding:
 
     @classmethod
     def from_json(cls, values: Any) -> Encoding:
-        """Read what :meth:`to_json` gave; anything else is refused with the reason."""
+        """Read what :meth:`to_json` returned; anything else is refused with the reason."""
         if not isinstance(values, Mapping):
-            raise _damaged("it is no JSON object")
+            raise _damaged("it is not a JSON object")
         if values.get("format") != FORMAT:
             raise GraphError(
                 f"the encoding has format {values.get('format')!r}, this version of nfcgcn reads {FORMAT}; train anew"
@@ -59,7 +59,7 @@ class Encoding:
 
 
 def kind_of(column: Column) -> str:
-    """Name the kind of a column: "number", "category", "text" or "words"."""
+    """Return the kind of a column: "number", "category", "text" or "words"."""
     return next(kind for kind, known in _KINDS.items() if isinstance(column, known))
 
 
@@ -103,7 +103,7 @@ def _read_fields(kind: type, values: Mapping[str, Any], *, skip: str = "") -> di
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a JSON value is of a field's type: text, a number, a list of one of them, a choice, or none."""
+    """Return whether a JSON value has the type of a field: text, a number, a list of either, a choice, or none."""
     if hint is str:
         return isinstance(value, str)
     if hint is float:

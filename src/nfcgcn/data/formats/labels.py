@@ -1,4 +1,4 @@
-"""Labels and the given split, from the cells of their columns."""
+"""Read labels and the given split from the cells of their columns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Ints, Split
 
 FEW = 10
-"""So many classes are never too many."""
+"""Up to this many classes are always accepted."""
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
-    """Return the classes in order, numbers by value and texts by letter; None where no row has a label."""
+    """Return the classes in order, numbers by value and texts alphabetically; None if no row has a label."""
     names = class_texts(cells)
     counts: dict[str, int] = {}
     for name in names:
@@ -31,7 +31,7 @@ def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
     whole = numeric and bool((numbers == np.floor(numbers)).all())
-    # Numbers that are classes come again and again; years or counts do not, or less often.
+    # Numbers that mean classes occur many times; years or counts occur less often.
     most = min(max(FEW, total // (8 if numeric else 2)), MOST_CATEGORIES if whole or not numeric else FEW)
     if len(counts) > most:
         if numeric:
@@ -49,12 +49,12 @@ def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
             "choose another column with --label"
         )
     order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
-    found = list(counts)
-    return tuple(found[i] for i in order)
+    classes = list(counts)
+    return tuple(classes[i] for i in order)
 
 
 def encode_labels(cells: Cells, classes: Sequence[str], where: str) -> Ints:
-    """Return the class of each row, -1 for none; texts that are no known class count as none, with a warning."""
+    """Return the class of each row, or -1 for none; an unknown class counts as none, with a warning."""
     place = {name: i for i, name in enumerate(classes)}
     names = class_texts(cells)
     labels = np.array([-1 if name is None else place.get(name, -1) for name in names], np.int64)
@@ -69,7 +69,7 @@ def encode_labels(cells: Cells, classes: Sequence[str], where: str) -> Ints:
 
 
 def class_texts(cells: Cells) -> list[str | None]:
-    """Return each cell as the name of a class; whole numbers are written alike, "1.0" as "1"."""
+    """Return each cell as the name of a class; whole numbers are written without a point, "1.0" as "1"."""
     tidy: dict[str | None, str | None] = {None: None}
     names = []
     for cell in cells.tolist():
@@ -89,7 +89,7 @@ def _tidy(cell: str) -> str | None:
 
 
 def encode_split(cells: Cells, labels: Ints, where: str) -> Split | None:
-    """Return the split that a column names; rows without a label are in no part of it."""
+    """Return the split that a column describes; rows without a label are left out of it."""
     parts = np.full(len(labels), "", dtype=object)
     for row, cell in enumerate(cells.tolist()):
         text = "" if cell is None or cell in MISSING else cell.strip().lower()
@@ -113,6 +113,6 @@ def encode_split(cells: Cells, labels: Ints, where: str) -> Split | None:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Write the first names in quotes, and how many more there are."""
+    """Write the first names in quotes, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"'{name[:40]}'" for name in names[:most]) + more

@@ -1,4 +1,4 @@
-"""NetworkX graphs: node attributes are the columns of a table."""
+"""NetworkX graphs: node attributes are read like the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def from_networkx(
     encoding: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Graph:
-    """Build a graph from a NetworkX one, of any class; directions, weights and parallel edges are dropped.
+    """Build a graph from a NetworkX graph of any class; directions, weights and parallel edges are dropped.
 
-    Node attributes become features, labels and the given split as the columns of a table do in
-    :func:`nfcgcn.data.formats.read_tables`; a list of texts belongs into ``words``. Nodes are named by ``str``.
+    Node attributes become features, labels and the given split, as the columns of a table do in
+    :func:`nfcgcn.data.formats.read_tables`; name attributes that are lists of texts in ``words``. The name of a node is
+    its ``str``.
     """
     nodes = list(graph.nodes)
     names = [str(node) for node in nodes]
@@ -39,19 +40,19 @@ def from_networkx(
         raise GraphError(f"two nodes are written '{twice[:40]}'; relabel one, as names must differ as text")
     known = None if encoding is None else Encoding.from_json(encoding)
     roles = Roles(None, label, as_columns(text), as_columns(words), as_columns(ignore), split)
-    found = encode_nodes(_Attributes([graph.nodes[node] for node in nodes]), roles, known)
+    table = encode_nodes(_Attributes([graph.nodes[node] for node in nodes]), roles, known)
     pairs = np.array([(place[a], place[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2).T
     warn_of_no_edges(pairs, "the graph holds no edges")
     return Graph.from_edges(
         pairs,
-        found.features,
-        labels=found.labels,
+        table.features,
+        labels=table.labels,
         name=name or str(graph.name or "graph"),
         node_names=names,
-        feature_names=found.encoding.feature_names,
-        class_names=found.encoding.classes,
-        given=found.given,
-        encoding=found.encoding.to_json(),
+        feature_names=table.encoding.feature_names,
+        class_names=table.encoding.classes,
+        given=table.given,
+        encoding=table.encoding.to_json(),
     )
 
 
@@ -99,7 +100,7 @@ def _cells(name: str, values: Sequence[Any], *, as_text: bool) -> Cells:
             cells[i] = sorted(value) if isinstance(value, set | frozenset) else list(value)
         else:
             raise GraphError(
-                f"the node attribute '{name}' holds {type(value).__name__} values; leave it out by `ignore`"
+                f"the node attribute '{name}' holds {type(value).__name__} values; leave it out with `ignore`"
             )
     return cells
 
@@ -107,5 +108,5 @@ def _cells(name: str, values: Sequence[Any], *, as_text: bool) -> Cells:
 def _as_float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # a whole number with hundreds of digits
         return float("inf")

@@ -1,4 +1,4 @@
-"""A table of nodes as features, labels and a split: every column has one role."""
+"""Read features, labels and a split from a table of nodes: every column has one role."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Ints, Split
 
 DENSE_FROM = 0.1
-"""The share of values that are not zero from which features are kept dense, where no column is text or words."""
+"""Features are stored dense if at least this share of the values is not zero and no column is text or words."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns mean what; None is the usual name, where the table has such a column."""
+    """What the columns mean; None stands for the default name, if the table has such a column."""
 
     id: str | None
     label: str | None
@@ -54,10 +54,10 @@ class Roles:
 
 @dataclass(frozen=True)
 class Nodes:
-    """What a table of nodes says."""
+    """The content of a table of nodes."""
 
     ids: Cells
-    """The cells of the column of ids, none where there is no such column."""
+    """The cells of the column of ids; empty without such a column."""
     features: sp.csr_array | npt.NDArray[np.float32]
     labels: Ints
     given: Split | None
@@ -65,7 +65,7 @@ class Nodes:
 
 
 def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
-    """Read a table of nodes; with a `known` encoding by that, else learn one."""
+    """Read a table of nodes by a `known` encoding; without one, learn it from the table."""
     label = _role(table, roles, roles.label, known.label if known else "label")
     split = _role(table, roles, roles.split, known.split if known else "split")
     named = [name for name in (roles.id, label, split) if name is not None]
@@ -93,10 +93,10 @@ def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
     )
 
 
-def _role(table: Table, roles: Roles, asked: str | None, usual: str | None) -> str | None:
-    if asked is not None:
-        return require(table, asked)
-    return usual if usual in table.columns and usual not in (*roles.ignore, *roles.text, *roles.words) else None
+def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
+    if named is not None:
+        return require(table, named)
+    return default if default in table.columns and default not in (*roles.ignore, *roles.text, *roles.words) else None
 
 
 def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
 
 
 def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:
-    """Return the columns to make features of, each with what is known of it or how it is to be read."""
+    """Return the columns that become features, each with what is known about it or how to read it."""
     if known:
         for column in known.columns:
             require(table, column.name, ", which the features were made of")
@@ -117,12 +117,12 @@ def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding 
     others = [name for name in table.columns if name not in (*named, *roles.ignore)]
     if not others:
         raise GraphError(f"{table.name} has no column left to make features of; it has {', '.join(table.columns)}")
-    asked = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
-    return {name: asked.get(name, "plain") for name in others}
+    chosen = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
+    return {name: chosen.get(name, "plain") for name in others}
 
 
 class _Kept:
-    """Columns that are kept as text until all rows are read."""
+    """Columns that are stored as text until all rows are read."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rows = 0
@@ -208,7 +208,7 @@ def _encode(
     if filled:
         _warn(
             f"empty cells of {table.name} were filled with their column's mean: {', '.join(filled[:3])}"
-            + (f" and {len(filled) - 3} columns more" if len(filled) > 3 else "")
+            + (f" and {len(filled) - 3} more columns" if len(filled) > 3 else "")
         )
     form = form or _form(blocks, any(isinstance(c, Text | Words) for c in learned))
     if form == "sparse":

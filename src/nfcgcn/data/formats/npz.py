@@ -1,9 +1,9 @@
-"""Graphs as .npz: CSR arrays under the names that gnn-benchmark gave them, and plain text; nothing is ever unpickled.
+"""Graphs as .npz files: CSR arrays with the names of gnn-benchmark, and plain text. Nothing is ever unpickled.
 
-``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape`` hold the edges, in one direction or both; ``attr_data`` and
-so on, or a dense ``attr_matrix``, the features; ``labels`` a class a node, -1 for none. Optional: ``node_names``,
-``attr_names``, ``class_names`` as arrays of text. Files of our own also keep ``name``, ``test_nodes``, the given split
-as ``given_train``, ``given_val``, ``given_test``, and ``encoding`` as JSON.
+``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape`` hold the edges, in one direction or both. ``attr_data``
+and so on, or a dense ``attr_matrix``, hold the features. ``labels`` has one class per node, -1 for none. Optional are
+``node_names``, ``attr_names`` and ``class_names``, as arrays of text. Our own files also have ``name``, ``test_nodes``,
+the given split as ``given_train``, ``given_val`` and ``given_test``, and ``encoding`` as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nfcgcn.graph import Graph, Ints, Split
 Array = npt.NDArray[Any]
 
 MAX_CLASSES = 2**20
-"""A label above that is a mistake; believed, it would ask for as many outputs."""
+"""A larger label must be a mistake; a model would need as many outputs."""
 MAX_FEATURES = 2**26
 _CSR = ("data", "indices", "indptr", "shape")
 _NAMES = {"node_names": "node_names", "feature_names": "attr_names", "class_names": "class_names"}
@@ -42,14 +42,14 @@ _KNOWN = {
 
 
 def read_npz(path: str | PathLike[str]) -> Graph:
-    """Read a graph; what the file would unpack to is bounded, and pickled objects are refused, before any is read."""
+    """Read a graph. Files that would unpack to too much, or hold pickled objects, are refused before they are read."""
     path = Path(path)
     with reading(path), parsing(path, ".npz"):
         return _build(_Arrays(path, _load_arrays(path)))
 
 
 def write_npz(graph: Graph, path: str | PathLike[str]) -> None:
-    """Write `graph`, whole or not at all; :func:`read_npz` gives the same graph again."""
+    """Write `graph` completely or not at all; :func:`read_npz` returns the same graph."""
     path = Path(path)
     arrays = _arrays_of(graph)
     try:
@@ -58,7 +58,7 @@ def write_npz(graph: Graph, path: str | PathLike[str]) -> None:
             unpacked = sum(array.nbytes for array in arrays.values())
             try:
                 check_size(draft, unpacked)
-            except DatasetError:  # it packs better than a reader can believe: write it as it is
+            except DatasetError:  # it packs so well that a reader would refuse it: write it unpacked
                 _write_arrays(draft, arrays, zipfile.ZIP_STORED)
                 check_size(draft, unpacked)
     except OSError as error:
@@ -66,7 +66,7 @@ def write_npz(graph: Graph, path: str | PathLike[str]) -> None:
 
 
 class _Arrays:
-    """The arrays of a file by name, each checked when it is taken."""
+    """The arrays of a file by name; each is checked when it is used."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
         self.path = path
@@ -155,13 +155,13 @@ def _build(arrays: _Arrays) -> Graph:
 
 
 def check_text(where: str, *names: Sequence[str]) -> None:
-    """Refuse names that no file could keep: those with half a surrogate pair in them."""
+    """Refuse names that cannot be written to a file: those with half a surrogate pair."""
     for some in names:
         try:
             "".join(some).encode()
         except UnicodeEncodeError as error:
             raise GraphError(
-                f"a name in {where} is no valid text: {error.object[error.start : error.end]!r}; rename it"
+                f"a name in {where} is not valid text: {error.object[error.start : error.end]!r}; rename it"
             ) from error
 
 
@@ -191,7 +191,7 @@ def _encoding(arrays: _Arrays) -> dict[str, Any] | None:
 def _load_arrays(path: Path) -> dict[str, Array]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        # zipfile never reads more of a member than it declares, so that these sizes are a bound.
+        # zipfile never reads more of a member than its declared size, so these sizes are a limit.
         check_size(path, sum(member.file_size for member in members))
         known = {key: m for m in members if (key := m.filename.removesuffix(".npy")) in _KNOWN}
         return {key: _read_array(archive, member, key) for key, member in known.items()}
@@ -199,7 +199,7 @@ def _load_arrays(path: Path) -> dict[str, Array]:
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> Array:
     with archive.open(member) as stream, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy's, of headers that Python 2 wrote
+        warnings.simplefilter("ignore")  # NumPy warns of headers that Python 2 wrote
         version = np.lib.format.read_magic(stream)
         headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in headers:

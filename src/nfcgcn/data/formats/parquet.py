@@ -1,4 +1,4 @@
-"""Tables as Parquet, read in batches of rows; needs pyarrow."""
+"""Tables as Parquet files, read in batches of rows; this needs pyarrow."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ParquetTable:
             self.columns = tuple(file.schema_arrow.names)
             meta = file.metadata
             unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-            # Repeated values take no room in the file but a number each when read.
+            # Repeated values take no room in the file, but each takes some when read.
             check_size(path, max(unpacked, 8 * meta.num_rows * len(self.columns)))
         check_columns(self.name, self.columns)
 
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
-        """Yield the wanted columns, some rows at a time; those named in `texts` as text, exactly."""
+        """Yield the wanted columns, some rows at a time; those in `texts` as exact text."""
         # A dot in a name would select a part of a nested column instead.
         select = None if any("." in name for name in wanted) else list(wanted)
         with reading(self.path), parsing(self.path, "Parquet"), self._open() as file:
@@ -44,7 +44,7 @@ class ParquetTable:
             raise DatasetError(
                 f"reading {self.path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv"
             ) from error
-        # Text stays as numbers into a dictionary until its size is known.
+        # Text is read as numbers that point into a dictionary until its size is known.
         schema = parquet.read_schema(self.path)
         return parquet.ParquetFile(self.path, read_dictionary=[f.name for f in schema if _is_text(f.type)])
 

@@ -1,4 +1,4 @@
-"""PyTorch Geometric ``Data`` from .pt files, read without running what they could hold."""
+"""PyTorch Geometric ``Data`` from .pt files, read without running any code that they may contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = ("node_names", "feature_names", "class_names")
 
 
 def read_pyg(path: str | PathLike[str]) -> Graph:
-    """Read a ``Data`` saved by ``torch.save``; its masks, where it has all three, become the given split."""
+    """Read a ``Data`` saved by ``torch.save``; if it has all three masks, they become the given split."""
     path = Path(path)
     with reading(path), parsing(path, ".pt"):
         data = _load(path)
@@ -36,7 +36,7 @@ def _load(path: Path) -> Any:
     from torch_geometric.data.storage import GlobalStorage
 
     if not zipfile.is_zipfile(path):
-        raise DatasetError(f"{path} is no .pt file of PyTorch 1.6 or later; save the data again with torch.save")
+        raise DatasetError(f"{path} is not a .pt file of PyTorch 1.6 or later; save the data again with torch.save")
     with zipfile.ZipFile(path) as archive:
         check_size(path, sum(member.file_size for member in archive.infolist()))
     safe = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
@@ -57,7 +57,7 @@ def _load(path: Path) -> Any:
 
 
 def _check(path: Path, data: Any) -> None:
-    """Refuse parts that are not what their name says: a file decides their types."""
+    """Refuse parts of the wrong type: a file may hold anything under these names."""
     for key in ("x", "edge_index", "y", *_MASKS):
         part = data.get(key)
         if part is None:
@@ -101,7 +101,7 @@ def _with_split(graph: Graph, data: Any) -> Graph:
     for key in _MASKS:
         if data[key].dtype != torch.bool or data[key].shape != (graph.num_nodes,):
             raise GraphError(
-                f"`{key}` of '{graph.name}' must be {graph.num_nodes} booleans, a node each, "
+                f"`{key}` of '{graph.name}' must be {graph.num_nodes} booleans, one per node, "
                 f"got {data[key].dtype} {list(data[key].shape)}"
             )
     return replace(graph, given=Split.from_pyg(data))

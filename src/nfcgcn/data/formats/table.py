@@ -1,4 +1,4 @@
-"""What a table is to the rest: named columns whose cells come in chunks of rows, as text, numbers or lists."""
+"""What every kind of table offers: named columns, whose cells come in chunks of rows as text, numbers or lists."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy.typing as npt
 from nfcgcn.errors import GraphError
 
 Cells = npt.NDArray[Any]
-"""Some rows of a column: float64 with NaN for an empty cell, or objects: text, a list of texts, None where empty."""
+"""Some rows of a column: float64 with NaN for an empty cell; or objects: text, lists of texts, None for empty."""
 Chunk = Mapping[str, Cells]
 CHUNK = 20_000
-"""Rows read at a time; bounds the memory that reading takes beyond its result."""
+"""Rows read at a time; limits the memory that reading needs beside its result."""
 MISSING = frozenset({"", "nan", "NaN", "<NA>"})
-"""Text that stands for an empty cell anywhere."""
+"""Texts that mean an empty cell in any column."""
 _SHOWN = 20
 
 
 class Table(Protocol):
-    """A table that can be read, also more than once."""
+    """A table that can be read more than once."""
 
     name: str
     columns: tuple[str, ...]
 
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
-        """Yield the wanted columns, some rows at a time; those named in `texts` as text, exactly."""
+        """Yield the wanted columns, some rows at a time; those in `texts` as exact text."""
         ...
 
 
 def check_columns(table: str, columns: Sequence[str]) -> None:
-    """Refuse a table without columns, or one whose columns cannot be told apart by name."""
+    """Refuse a table without columns, with a column without a name, or with two columns of the same name."""
     if not columns:
         raise GraphError(f"{table} is empty; its first line must name the columns")
     seen: set[str] = set()
@@ -46,7 +46,7 @@ def check_columns(table: str, columns: Sequence[str]) -> None:
 
 
 def require(table: Table, name: str, why: str = "") -> str:
-    """Return `name` if the table has that column; else say which it has."""
+    """Return `name` if the table has that column; otherwise raise an error that lists its columns."""
     if name not in table.columns:
         more = f" and {len(table.columns) - _SHOWN} more" if len(table.columns) > _SHOWN else ""
         raise GraphError(f"{table.name} has no column '{name}'{why}; it has {', '.join(table.columns[:_SHOWN])}{more}")
@@ -54,7 +54,7 @@ def require(table: Table, name: str, why: str = "") -> str:
 
 
 def as_texts(cells: Cells) -> list[Any]:
-    """Return each cell as text, None where it is empty; lists stay lists."""
+    """Return each cell as text, or None if it is empty; lists stay lists."""
     if cells.dtype != object:
         return [None if value != value else plain_number(value) for value in cells.tolist()]  # NaN differs from itself
     return [None if isinstance(cell, str) and cell in MISSING else cell for cell in cells.tolist()]
@@ -66,8 +66,8 @@ def plain_number(value: float) -> str:
 
 
 def dates(column: str, table: str) -> str:
-    """Say what to do with a column of dates."""
+    """Return a message that says what to do with a column of dates."""
     return (
-        f"column '{column}' of {table} holds dates, which are no features as they are; "
+        f"column '{column}' of {table} holds dates, which cannot be features as they are; "
         "turn them into numbers (a year, days since), or leave the column out with --ignore"
     )

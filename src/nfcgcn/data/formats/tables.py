@@ -1,4 +1,4 @@
-"""A graph from two tables: one of nodes, whose columns become features and labels, one of edges between their ids."""
+"""A graph from two tables: one of nodes, whose columns become features and labels, and one of edges between ids."""
 
 from __future__ import annotations
 
@@ -40,22 +40,24 @@ def read_tables(
     encoding: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Graph:
-    """Read a graph from CSV, TSV (also packed by gzip) or Parquet files.
+    """Read a graph from CSV, TSV (also compressed by gzip) or Parquet files.
 
-    `nodes` has a row a node. ``id`` is the column that names the nodes, by default "id", else the first; ``label`` the
-    column of classes, by default "label" where there is one; a row without a label is a node to predict. A column
-    ``split`` (by default "split") with train, val, test or nothing becomes the given split. Of the other columns,
-    those in ``text`` are read as TF-IDF weights of their words, those in ``words`` as bags of words (separated by
-    semicolons, commas or spaces), those in ``ignore`` not at all; columns of numbers become a feature each and columns
-    of few different texts a feature a text.
+    `nodes` has one row per node. ``id`` is the column with the ids of the nodes, by default "id" or, without such a
+    column, the first. ``label`` is the column with the classes, by default "label"; a row without a label is a node to
+    predict. ``split`` (by default "split") is a column with train, val, test or nothing, and becomes the given split.
 
-    Numbers are taken as they are where the column's largest magnitude lies between 0.01 and 10, and standardised
-    elsewhere; empty cells of a column of numbers take its mean. Both are told by a warning.
+    All other columns become features, except those in ``ignore``. Columns in ``text`` are read as TF-IDF weights of
+    their words, columns in ``words`` as word counts (words are separated by semicolons, commas or spaces). A column of
+    numbers becomes one feature. A column with few different texts becomes one feature per text.
 
-    `edges` has a row an edge, from ``source`` to ``target`` (the default names), by id; other columns are not read.
+    Numbers are used unchanged if the largest magnitude in their column is between 0.01 and 10; otherwise they are
+    standardised. Empty cells in a column of numbers get its mean. A warning reports both.
 
-    With the ``encoding`` of an earlier graph (``Graph.encoding``) columns are read as they were then: the same
-    features in the same order, texts and words not seen then left out, and no need to name the columns again.
+    `edges` has one row per edge, with the ids of its nodes in the columns ``source`` and ``target`` (by default these
+    names); other columns are ignored.
+
+    With the ``encoding`` of an earlier graph (``Graph.encoding``), columns are read as they were then: the features are
+    the same, in the same order, new texts and words are left out, and columns need not be named again.
     """
     nodes = Path(nodes)
     known = None if encoding is None else Encoding.from_json(encoding)
@@ -71,42 +73,42 @@ def read_tables(
         target=target or (known.target if known else "target"),
     )
     require(table, roles.id or "")
-    found = encode_nodes(table, roles, known)
-    ids = _checked_ids(table.name, roles.id or "", found.ids)
+    content = encode_nodes(table, roles, known)
+    ids = _checked_ids(table.name, roles.id or "", content.ids)
     pairs = np.zeros((2, 0), np.int64) if edges is None else _read_edges(open_table(Path(edges)), table, roles, ids)
     warn_of_no_edges(pairs, "no edges were given" if edges is None else f"{Path(edges).name} holds no edges")
     return Graph.from_edges(
         pairs,
-        found.features,
-        labels=found.labels,
+        content.features,
+        labels=content.labels,
         name=name or stem(nodes),
         node_names=ids.tolist(),
-        feature_names=found.encoding.feature_names,
-        class_names=found.encoding.classes,
-        given=found.given,
-        encoding=found.encoding.to_json(),
+        feature_names=content.encoding.feature_names,
+        class_names=content.encoding.classes,
+        given=content.given,
+        encoding=content.encoding.to_json(),
     )
 
 
 def read_folder(folder: Path, **options: Any) -> Graph:
-    """Read a folder that holds a table of nodes, nodes.csv or alike, and one of edges."""
+    """Read a folder with a table of nodes, nodes.csv or similar, and a table of edges."""
     try:
         names = sorted(file.name for file in folder.iterdir())
     except OSError as error:
         raise DatasetError(f"cannot read {folder}: {error.strerror or error}") from error
-    found = {}
+    tables = {}
     for part in ("nodes", "edges"):
         files = [name for name in names if name.lower() in {part + suffix for suffix in SUFFIXES}]
         if len(files) > 1:
             raise DatasetError(f"{folder} holds both {files[0]} and {files[1]}; keep one, or name it by path")
-        found[part] = folder / files[0] if files else None
-    if found["nodes"] is None:
+        tables[part] = folder / files[0] if files else None
+    if tables["nodes"] is None:
         raise DatasetError(f"{folder} holds no table of nodes; it must be called nodes.csv, nodes.tsv or nodes.parquet")
-    return read_tables(found["nodes"], found["edges"], **{"name": stem(folder.resolve()), **options})
+    return read_tables(tables["nodes"], tables["edges"], **{"name": stem(folder.resolve()), **options})
 
 
 def warn_of_no_edges(pairs: Ints, why: str) -> None:
-    """Warn, with the reason `why`, where there are no edges."""
+    """Warn if there are no edges, with the reason `why`."""
     if not pairs.size:
         warnings.warn(f"{why}: every node is judged by its own features alone", NFCWarning, stacklevel=3)
 
@@ -119,24 +121,24 @@ def open_table(path: Path) -> Table:
     for suffix, delimiter in DELIMITERS.items():
         if name.endswith(suffix):
             return DelimitedTable(path, delimiter)
-    raise DatasetError(f"{path} is no table that can be read; its name must end in {', '.join(SUFFIXES)}")
+    raise DatasetError(f"{path} cannot be read as a table; its name must end in {', '.join(SUFFIXES)}")
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without its suffix, also a double one such as .csv.gz."""
+    """Return the name of a file without its suffix, which may be a double one such as .csv.gz."""
     name = path.name
     suffix = max((s for s in SUFFIXES if name.lower().endswith(s)), key=len, default=path.suffix)
     return name.removesuffix(name[len(name) - len(suffix) :]) if suffix else name or "graph"
 
 
 def as_columns(names: Columns) -> tuple[str, ...]:
-    """Return names as a tuple, also a single one."""
+    """Return one name or several as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _plain_ids(cells: Cells) -> Cells:
-    """Return ids as text, None where empty; whole numbers are written alike, "7.0" as "7"."""
-    # The same steps by pandas, on objects, took half as long again.
+    """Return ids as text, or None if empty; whole numbers are written without a point, "7.0" as "7"."""
+    # The same steps with pandas, on objects, took 50 % longer.
     ids = ["" if cell is None else cell.strip() for cell in cells.tolist()]
     if any(name.endswith(".0") for name in ids):
         ids = [name[:-2] if _WHOLE.fullmatch(name) else name for name in ids]
@@ -174,8 +176,8 @@ def _read_edges(table: Table, nodes: Table, roles: Roles, ids: Cells) -> Ints:
         places = np.stack([index.get_indexer(some) for some in names])
         bad = places < 0
         if bad.any():
-            found = np.concatenate([names[0][bad[0]], names[1][bad[1]]])
-            if pd.isna(found).any():
+            unknown = np.concatenate([names[0][bad[0]], names[1][bad[1]]])
+            if pd.isna(unknown).any():
                 row = int((pd.isna(names[0]) | pd.isna(names[1])).argmax())
                 raise GraphError(f"row {done + row + 1} of {table.name} lacks an id; an edge needs both ends")
             in_order = np.stack(names, axis=1)[bad.T]

@@ -1,4 +1,4 @@
-"""Words of a column, of its texts or of its lists, counted chunk by chunk with scikit-learn."""
+"""Count the words in a column of texts or of lists of words, chunk by chunk, with scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from nfcgcn.data.formats.table import Cells, as_texts
 
 MOST_WORDS = 5000
-"""Words that become features of a column, at most: the most frequent."""
+"""At most this many words of a column become features: the most frequent ones."""
 
 
 class WordCounts:
-    """How often each word occurs in each row; grows with the words there are, not with the words there could be.
+    """How often each word occurs in each row; memory grows with the number of words that do occur.
 
-    Cells are texts or, where a ``separator`` is given, lists of words. With a ``vocabulary`` only its words count.
+    Cells are texts or, with a ``separator``, lists of words. With a ``vocabulary``, only its words count.
     """
 
     def __init__(self, separator: str | None = None, *, vocabulary: Sequence[str] | None = None) -> None:
@@ -29,7 +29,7 @@ class WordCounts:
         self._parts: list[sp.csr_array] = []
 
     def add(self, cells: Cells) -> None:
-        """Take in some rows."""
+        """Add some rows."""
         from sklearn.feature_extraction.text import CountVectorizer
 
         self.rows += len(cells)
@@ -42,7 +42,7 @@ class WordCounts:
         counter = CountVectorizer(analyzer=self._analyse, dtype=np.float32)
         try:
             part = sp.csr_array(counter.fit_transform(documents))
-        except ValueError:  # scikit-learn's way to say that there is no word in any of them
+        except ValueError:  # scikit-learn raises this if there is no word at all
             self._parts.append(sp.csr_array((len(cells), 0), dtype=np.float32))
             return
         places = self.places
@@ -51,7 +51,7 @@ class WordCounts:
         self._parts.append(part)
 
     def choose(self, *, least: int) -> tuple[str, ...]:
-        """Return the most frequent words that at least so many rows hold, or any row where no word has so many."""
+        """Return the most frequent of the words in at least `least` rows; if there are none, of all words."""
         counts = self._matrix()
         rows = np.bincount(counts.indices, minlength=len(self.places))
         total = np.bincount(counts.indices, weights=counts.data, minlength=len(self.places))
@@ -84,7 +84,7 @@ class WordCounts:
 
 
 def _text_words() -> Callable[[str], list[str]]:
-    """Return scikit-learn's usual way to find words in a text: lower case, two letters or more."""
+    """Return the default of scikit-learn to find words in a text: lower case, two letters or more."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     analyse: Callable[[str], list[str]] = CountVectorizer().build_analyzer()
@@ -92,7 +92,7 @@ def _text_words() -> Callable[[str], list[str]]:
 
 
 def _splitter(separator: str) -> Callable[[Any], list[str]]:
-    """Return what turns a cell into words; a list is taken as it is."""
+    """Return a function that turns a cell into words; a list already has them."""
 
     def split(cell: Any) -> list[str]:
         if not isinstance(cell, str):
@@ -104,6 +104,6 @@ def _splitter(separator: str) -> Callable[[Any], list[str]]:
 
 
 def find_separator(cells: Cells) -> str:
-    """Return what separates words in these cells: a semicolon or a comma where any holds one, else white space."""
+    """Return what separates words in these cells: a semicolon or a comma if any cell has one, else white space."""
     texts = [cell for cell in cells if isinstance(cell, str)]
     return next((mark for mark in (";", ",") if any(mark in text for text in texts)), " ")
