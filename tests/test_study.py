@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +136,26 @@ def test_two_at_once_share_a_study(tmp_path):
         assert ours.begin(3) is None
         assert [t.params for t in ours.finished()] == [START, second.params, third.params]
         assert ours.finished() == theirs.finished()
+
+
+def test_many_that_begin_at_the_same_moment(tmp_path):
+    """Threads open the file once each, as processes do; trials without training are begun all the time."""
+    path = tmp_path / "study.jsonl"
+    together = threading.Barrier(4)
+
+    def work(_):
+        with open_trials(path) as trials:
+            together.wait()
+            while (trial := trials.begin(20)) is not None:
+                trials.finish(trial, RESULTS[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    with open_trials(path) as trials:
+        finished = trials.finished()
+    assert len(finished) == 20
+    assert [t.is_start for t in finished] == [True] + 19 * [False]
+    assert len({(t.params["dropout"], t.params["order"]) for t in finished}) == 20
 
 
 def test_the_one_that_is_left_takes_over_from_a_killed_one(tmp_path):
