@@ -17,15 +17,10 @@ import scipy.sparse as sp
 from nfcgcn.errors import DatasetError
 
 
-def _dtype(kind: str, align: int, copy: int) -> np.dtype[Any]:
-    """Make a dtype from the arguments that NumPy once wrote, without the warning that it now has for them."""
-    return np.dtype(kind, bool(align), bool(copy))
-
-
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    ("numpy", "dtype"): np.dtype,
     ("scipy.sparse.csr", "csr_matrix"): sp.csr_matrix,
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
