@@ -16,7 +16,6 @@ import scipy.sparse as sp
 
 from nfcgcn.errors import DatasetError
 
-
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy", "ndarray"): np.ndarray,
