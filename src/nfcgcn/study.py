@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ NAME = "nfcgcn tune"
 MOST_BYTES = 64 * 2**20
 """The largest file that is read: some ten thousand trials."""
 GRACE_SECONDS = 10
-"""How long a lock that a killed process left behind can hold up the others."""
+"""How long a lock that a killed process left behind can hold up those that still run."""
 State = Literal["complete", "pruned", "failed"]
 
 
@@ -167,6 +167,7 @@ class Trials:
         return True
 
     def _open_study(self, *, repair: bool = False) -> Study:
+        """Open the study, or begin it; `repair` removes what a killed process left behind, and needs to be alone."""
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
@@ -176,6 +177,9 @@ class Trials:
         exists = _check_journal(self._path, repair=repair)
         # This lock needs no symbolic links, which not every file system has.
         lock = JournalFileOpenLock(str(self._path), grace_period=GRACE_SECONDS)
+        if repair:
+            with suppress(RuntimeError):  # there is none
+                lock.release()
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(self._path), lock_obj=lock))
         if exists:
             return optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
