@@ -164,12 +164,14 @@ def test_the_one_that_is_left_takes_over_from_a_killed_one(tmp_path):
         with open_trials(path) as killed:
             killed.begin(2)
             ours.finish(ours.begin(2), RESULTS[0])
-            assert ours.begin(2) is None
+            lost = killed.begin(3).params
+            assert ours.begin(3) is None
             assert not ours.finished()[0].is_start
-        start = ours.begin(2)
-        assert start.params == START
-        ours.finish(start, RESULTS[0])
-        assert [t.is_start for t in ours.finished()] == [True, False]
+        for params in (START, lost):
+            trial = ours.begin(3)
+            assert trial.params == params
+            ours.finish(trial, RESULTS[0])
+        assert [t.is_start for t in ours.finished()] == [True, False, False]
 
 
 def test_a_trial_that_finished_is_not_given_up(tmp_path):
@@ -184,6 +186,7 @@ def test_a_lock_left_by_a_killed_process_holds_nobody_up(tmp_path):
     path = tmp_path / "study.jsonl"
     kept = write(path)
     assert JournalFileOpenLock(str(path)).acquire()
+    assert JournalFileOpenLock(f"{path}.begin").acquire()
     start = time.monotonic()
     with open_trials(path) as trials:
         trials.finish(trials.begin(4), RESULTS[0])
@@ -276,7 +279,7 @@ DAMAGED = {
     "too few": (with_result(accuracies=[0.5]), "a trial has 1 figures for 2 seeds"),
     "too many": (with_result(accuracies=[0.5] * 3), "a trial has 3 figures for 2 seeds"),
     "unknown field": (with_result(pickle="x"), None),
-    "no result": (with_record(user_attr={"result": None}, trial_id=0), None),
+    "no result": (lambda records: records.remove(next(r for r in records if "result" in r.get("user_attr", ()))), None),
     "no search": (with_record(user_attr={"model": "gcn"}, study_id=0), "search"),
 }
 

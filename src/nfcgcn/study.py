@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -122,20 +123,22 @@ class Trials:
         from optuna.samplers import TPESampler
 
         with _plain_errors(self._path):
-            while True:
-                with self._alone() as alone:
-                    if alone:
-                        self._clean_up()
-                count = len(self._counted())
-                if count >= most:
+            with self._alone() as alone:
+                if alone:
+                    self._clean_up()
+            with self._turn():
+                counted = self._counted()
+                if len(counted) >= most:
                     return None
-                # Seeded by the count, so that a search that goes on suggests what one never stopped would have.
-                draws = generator(self._search.seeds[0], "tuning").integers(2**31, size=count + 1)
+                # A seed per place, so that a search that goes on suggests what one never stopped would have. The place
+                # of a trial that was given up is taken by the next one.
+                taken = {frozen.user_attrs.get("place") for frozen in counted}
+                place = next(number for number in count() if number not in taken)
+                draws = generator(self._search.seeds[0], "tuning").integers(2**31, size=place + 1)
                 self._study.sampler = TPESampler(seed=int(draws[-1]))
                 trial = self._study.ask(self._ranges)
-                if self._counted().index(trial.number) == count:
-                    return trial
-                self.give_up(trial)  # another process began a trial at the same moment
+                trial.set_user_attr("place", place)
+                return trial
 
     def finish(self, trial: OptunaTrial, result: Trial) -> None:
         """Keep what came of a trial."""
@@ -175,11 +178,12 @@ class Trials:
         if self._path is None:
             return optuna.create_study(direction="maximize", pruner=pruner)
         exists = _check_journal(self._path, repair=repair)
-        # This lock needs no symbolic links, which not every file system has.
+        # These locks need no symbolic links, which not every file system has.
         lock = JournalFileOpenLock(str(self._path), grace_period=GRACE_SECONDS)
-        if repair:
+        self._turns = JournalFileOpenLock(f"{self._path}.begin", grace_period=GRACE_SECONDS)
+        for left_behind in (lock, self._turns) if repair else ():
             with suppress(RuntimeError):  # there is none
-                lock.release()
+                left_behind.release()
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(self._path), lock_obj=lock))
         if exists:
             return optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
@@ -206,6 +210,18 @@ class Trials:
             with self._presence.alone() as alone:
                 yield alone
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one process at a time begin a trial."""
+        if self._path is None:
+            yield
+            return
+        self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
     def _clean_up(self) -> None:
         """Give up trials of killed processes, and see that the starting settings are tried; only when alone."""
         from optuna.trial import TrialState
@@ -220,12 +236,12 @@ class Trials:
             start = {name: self._search.settings[name] for name in self._ranges}
             self._study.enqueue_trial(start, user_attrs={"start": True})
 
-    def _counted(self) -> list[int]:
-        """Return the numbers of the trials that are under way or have a result, in order."""
+    def _counted(self) -> list[FrozenTrial]:
+        """Return the trials that are under way or have a result."""
         from optuna.trial import TrialState
 
         return [
-            frozen.number
+            frozen
             for frozen in self._study.get_trials(deepcopy=False)
             if frozen.state == TrialState.RUNNING or self._result(frozen) is not None
         ]
