@@ -162,9 +162,9 @@ def test_the_one_that_is_left_takes_over_from_a_killed_one(tmp_path):
     path = tmp_path / "study.jsonl"
     with open_trials(path) as ours:
         with open_trials(path) as killed:
-            killed.begin(2)
-            ours.finish(ours.begin(2), RESULTS[0])
+            assert killed.begin(3).params == START
             lost = killed.begin(3).params
+            ours.finish(ours.begin(3), RESULTS[0])
             assert ours.begin(3) is None
             assert not ours.finished()[0].is_start
         for params in (START, lost):
