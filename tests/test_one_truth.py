@@ -59,9 +59,7 @@ def values_of(name, s):
 def covering(options):
     """Choose combinations such that every pair of values of two settings stands in one of them."""
     names = list(options)
-    wanted = {
-        ((a, va), (b, vb)) for a, b in combinations(names, 2) for va, vb in product(options[a], options[b])
-    }
+    wanted = {((a, va), (b, vb)) for a, b in combinations(names, 2) for va, vb in product(options[a], options[b])}
     rows = []
     while wanted:
         (first, second), *_ = sorted(wanted, key=repr)

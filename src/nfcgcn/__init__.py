@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from nfcgcn.estimator import NFCClassifier as NFCClassifier
     from nfcgcn.estimator import NFCEmbedder as NFCEmbedder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [  # noqa: RUF022  (reading order)
     "load",

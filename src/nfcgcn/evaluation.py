@@ -110,26 +110,22 @@ def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:
 
 def confusion(predictions: Ints, graph: Graph, nodes: Ints) -> Ints:
     """Count `nodes` by true class (row) and predicted class (column)."""
-    c = graph.num_classes
-    return np.bincount(graph.labels[nodes] * c + predictions[nodes], minlength=c * c).reshape(c, c)
+    from sklearn.metrics import confusion_matrix
+
+    matrix: Ints = confusion_matrix(graph.labels[nodes], predictions[nodes], labels=np.arange(graph.num_classes))
+    return matrix
 
 
-def class_scores(matrix: Ints, graph: Graph) -> list[ClassScore]:
-    """Return precision, recall and F1 of each class from a confusion matrix; an empty ratio counts as 0."""
-    hits, truth, guesses = np.diag(matrix), matrix.sum(1), matrix.sum(0)
+def class_scores(predictions: Ints, graph: Graph, nodes: Ints) -> list[ClassScore]:
+    """Return precision, recall and F1 of each class over `nodes`; an empty ratio counts as 0."""
+    from sklearn.metrics import precision_recall_fscore_support
 
-    def share(part: Any, whole: Any) -> float:
-        return float(part / whole) if whole else 0.0
-
+    columns = precision_recall_fscore_support(
+        graph.labels[nodes], predictions[nodes], labels=np.arange(graph.num_classes), zero_division=0
+    )
     return [
-        {
-            "name": graph.class_name(c),
-            "precision": share(hits[c], guesses[c]),
-            "recall": share(hits[c], truth[c]),
-            "f1": share(2 * hits[c], guesses[c] + truth[c]),
-            "support": int(truth[c]),
-        }
-        for c in range(len(matrix))
+        {"name": graph.class_name(c), "precision": precision, "recall": recall, "f1": f1, "support": int(support)}
+        for c, (precision, recall, f1, support) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
 
 

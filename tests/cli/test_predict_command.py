@@ -27,12 +27,12 @@ from nfcgcn.inference.checkpoint import load_run, save_run
 from nfcgcn.inference.prediction import embed, predict_proba
 
 
-def save(folder, graph, *, system="nfc-gcn", options=None, **settings):
-    """Train `system` on a graph for a few epochs and write its run folder."""
+def save(folder, graph, *, model="nfc-gcn", options=None, **settings):
+    """Train `model` on a graph for a few epochs and write its run folder."""
     settings = {"split": "ratio", "epochs": 15, **settings}
-    if system.startswith("nfc-gcn"):
+    if model.startswith("nfc-gcn"):
         settings = {"kernel_size": 10, "stride": 5, "filters": 4, **settings}
-    config = make_config(system, settings=settings)
+    config = make_config(model, settings=settings)
     repeats = repeat(graph, config, [2])
     result = describe(graph, config, repeats, device=torch.device("cpu"), dataset_options=options)
     with new_folder(folder) as draft:
@@ -89,7 +89,7 @@ def test_predict_writes_a_row_a_node(run, digits_run):
 
 def test_draws_add_an_uncertainty(run, digits_run):
     assert run("predict", str(digits_run), "digits", "--draws", "4", "--out", "p.csv")[0] == 0
-    expected = predict_proba(nfcgcn.load_model(digits_run), nfcgcn.load("digits", neighbours=5), draws=4, seed=2)
+    expected = predict_proba(nfcgcn.load_model(digits_run), nfcgcn.load("digits", neighbours=5), draws=4)
     rows = read("p.csv")
     assert list(rows[0])[-1] == "uncertainty"
     np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], expected.uncertainty, rtol=1e-5)
@@ -130,7 +130,7 @@ def test_nodes_and_edges_that_training_never_saw(run, own, tmp_path, make_graph)
 
 
 def test_a_model_that_reads_all_neighbours_says_so(run, own, tmp_path):
-    folder = save(tmp_path / "run", own(), system="gcn")
+    folder = save(tmp_path / "run", own(), model="gcn")
     code, _, err = run("predict", str(folder), "digits", "--draws", "3", "--out", "p.csv")
     assert (code, err) == (0, "gcn reads all neighbours: there is nothing to draw, and the uncertainty is 0\n")
     assert {row["uncertainty"] for row in read("p.csv")} == {"0"}
@@ -258,7 +258,7 @@ def test_ids_that_would_swell_an_npz_file(run, own, tmp_path):
 
 
 def test_a_layer_the_model_does_not_have(run, own, tmp_path):
-    folder = save(tmp_path / "run", own(), system="gcn")
+    folder = save(tmp_path / "run", own(), model="gcn")
     code, _, err = run("embed", str(folder), "digits", "--layer", "first", "--out", "e.npz")
     text = "error: a GCN has no node-feature convolution, hence no layer 'first'; choose 'last'\n"
     assert (code, err) == (2, text)
@@ -325,5 +325,5 @@ def test_train_says_which_settings_it_took_from_the_graph(run, own, monkeypatch,
     assert result["config"]["feature_scale"] == "row-norm"
     assert run("predict", "here", "digits", "--out", "p.csv")[0] == 0
     model = nfcgcn.load_model("here")
-    assert model.feature_scale == "row-norm"
+    assert model.config.feature_scale == "row-norm"
     assert [row["label"] for row in read("p.csv")] == [graph.class_name(c) for c in nfcgcn.predict(model, graph)]

@@ -20,18 +20,18 @@ def test_a_search_writes_a_preset_that_train_takes(run):
     found = re.search(r"validation accuracy (\S+) %, before (\S+) %; 3 trials in 0\.\d minutes\n", out)
     assert float(found[1]) >= float(found[2])
     assert out.endswith("preset: citations-gcn.toml\n")
-    assert sorted(p.name for p in Path().iterdir()) == ["citations-gcn.study.json", "citations-gcn.toml"]
+    assert sorted(p.name for p in Path().iterdir()) == ["citations-gcn.study.jsonl", "citations-gcn.toml"]
     preset = Path("citations-gcn.toml").read_text()
     assert "\nepochs = 4\n" in preset
     assert "\nnum_val = 50\n" in preset
 
     # The same command has nothing left to do, and a longer one goes on.
-    before = Path("citations-gcn.study.json").read_text()
+    before = Path("citations-gcn.study.jsonl").read_text()
     assert run("tune", *SMALL, "--trials", "3")[0] == 0
-    assert Path("citations-gcn.study.json").read_text() == before
+    assert Path("citations-gcn.study.jsonl").read_text() == before
     assert Path("citations-gcn.toml").read_text() == preset
     assert run("tune", *SMALL, "--trials", "4")[0] == 0
-    assert Path("citations-gcn.study.json").read_text().count('"state"') == 4
+    assert Path("citations-gcn.study.jsonl").read_text().count('"result":') == 4
 
 
 def test_training_with_the_preset_is_what_the_search_saw(run):

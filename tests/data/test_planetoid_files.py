@@ -1,4 +1,5 @@
 import hashlib
+import pickle
 import shutil
 import socket
 import sys
@@ -153,6 +154,46 @@ def test_every_part_is_checked(planetoid_dir, tmp_path, cache, part, damage):
     assert error_of(data_dir=tmp_path / "data").startswith(
         f"ind.cora.{part} in {tmp_path / 'data'} is truncated or altered: sha256 "
     )
+
+
+class Attack:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("route", ["data_dir", "environment", "cache", "download"])
+def test_a_pickle_is_not_read_before_its_sum_is_right(route, tmp_path, cache, serve, monkeypatch):
+    mark = tmp_path / "ran"
+    attack = pickle.dumps(Attack(mark), protocol=2)
+    if route == "cache":
+        fill(cache, attack)
+    else:
+        folder = fill(tmp_path / "data" / "planetoid", attack)
+        if route == "environment":
+            monkeypatch.setenv("NFCGCN_DATA", str(folder.parent))
+        elif route == "download":
+            serve(folder)
+    message = error_of(**({"data_dir": tmp_path / "data"} if route == "data_dir" else {}))
+    assert " is truncated or altered: " in message  # the unpickler would have named what it refuses
+    assert not mark.exists()
+    pickle.loads(attack).close()
+    assert mark.exists()  # the attack is real
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "test.index"])
+def test_a_wrong_byte_is_refused_where_the_pickle_could_still_be_read(planetoid_dir, tmp_path, cache, part):
+    path = copy(planetoid_dir, tmp_path / "data") / f"ind.cora.{part}"
+    data = bytearray(path.read_bytes())
+    place = len(data) // 2
+    data[place] ^= 1
+    path.write_bytes(data)
+    assert error_of(data_dir=tmp_path / "data").startswith(f"ind.cora.{part} in {tmp_path / 'data'} is truncated or al")
 
 
 @pytest.mark.data

@@ -3,9 +3,9 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from nfcgcn.config.registry import SYSTEMS, make_config
+from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.graph import Graph
-from nfcgcn.search.ranges import search_space, with_params
+from nfcgcn.search.ranges import search_ranges, with_params
 
 
 def graph_of(num_features):
@@ -16,7 +16,7 @@ def graph_of(num_features):
 
 def test_the_ranges_of_nfc_gcn():
     config = make_config(settings={"kernel_size": 32, "stride": 16})
-    space = search_space(config, graph_of(100))
+    space = search_ranges(config, graph_of(100))
     assert space == {
         "hidden_channels": IntDistribution(4, 64, log=True),
         "num_layers": IntDistribution(1, 3),
@@ -32,30 +32,30 @@ def test_the_ranges_of_nfc_gcn():
         "learning_rate": FloatDistribution(0.001, 0.1, log=True),
         "weight_decay": FloatDistribution(1e-5, 1e-3, log=True),
     } | {name: space[name] for name in space.keys() & {"feature_scale"}}
-    assert search_space(config, graph_of(100), held=["stride", "dropout"]).keys() == space.keys() - {
+    assert search_ranges(config, graph_of(100), held=["stride", "dropout"]).keys() == space.keys() - {
         "stride",
         "dropout",
     }
 
 
 def test_a_wide_graph_is_not_given_a_small_stride():
-    assert search_space(make_config(), graph_of(3000))["stride"] == IntDistribution(11, 64, log=True)
+    assert search_ranges(make_config(), graph_of(3000))["stride"] == IntDistribution(11, 64, log=True)
     # But the value it has now can always be tried.
     now = make_config(settings={"stride": 2})
-    assert search_space(now, graph_of(3000))["stride"] == IntDistribution(2, 8, log=True)
+    assert search_ranges(now, graph_of(3000))["stride"] == IntDistribution(2, 8, log=True)
 
 
 def test_no_decay_at_all_can_be_tried_first():
     config = make_config("gcn", settings={"weight_decay": 0})
-    assert search_space(config, graph_of(9))["weight_decay"] == FloatDistribution(0, 1e-3)
+    assert search_ranges(config, graph_of(9))["weight_decay"] == FloatDistribution(0, 1e-3)
 
 
 @pytest.mark.parametrize("num_features", [1, 5, 60])
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", MODELS)
 def test_whatever_is_suggested_can_be_built(system, num_features):
     graph = graph_of(num_features)
     config = make_config(system, graph=graph)
-    space = search_space(config, graph)
+    space = search_ranges(config, graph)
     assert {"learning_rate", "weight_decay"} < space.keys()
     assert not space.keys() & {"conv", "backend", "epochs", "split"}
     assert ("kernel_width" in space) == (system == "nfc-gcn-2d")

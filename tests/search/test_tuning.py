@@ -1,6 +1,5 @@
 import _thread
 import json
-import os
 import re
 import signal
 import subprocess
@@ -13,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import ConfigError, GraphError
@@ -74,11 +75,11 @@ def test_test_labels_never_matter(graph, tmp_path):
     labels = graph.labels.copy()
     labels[160:] = -1
     gone = replace(graph, labels=labels, given=replace(SPLIT, test=NODES[:0]))
-    wanted = figures(search(graph, study=tmp_path / "study.json"))
+    wanted = figures(search(graph, study=tmp_path / "study.jsonl"))
     assert figures(search(permuted)) == wanted
     assert figures(search(gone)) == wanted
     # A study goes on for the same graph with other test labels: it never knew them.
-    assert figures(search(permuted, study=tmp_path / "study.json")) == wanted
+    assert figures(search(permuted, study=tmp_path / "study.jsonl")) == wanted
     labels = graph.labels.copy()
     labels[60:160] = np.random.default_rng(0).permutation(labels[60:160])
     assert figures(search(replace(graph, labels=labels))) != wanted
@@ -91,14 +92,14 @@ def test_the_seed_decides_the_search(graph):
 
 def test_a_search_that_goes_on_is_the_search_that_never_stopped(graph, tmp_path):
     """Fifteen trials, so that suggestions come from what was found and some trials are given up."""
-    study = tmp_path / "study.json"
+    study = tmp_path / "study.jsonl"
     wanted = search(graph, trials=15)
     assert {t.state for t in wanted.trials} == {"complete", "pruned"}
     for trials in (1, 7, 7, 12, 15):
         tuned = search(graph, trials=trials, study=study)
         assert len(tuned.trials) == trials
     assert figures(tuned) == figures(wanted)
-    assert [p.name for p in tmp_path.iterdir()] == ["study.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["study.jsonl"]
 
 
 def test_a_trial_that_begins_badly_is_given_up(graph):
@@ -110,40 +111,107 @@ def test_a_trial_that_begins_badly_is_given_up(graph):
         assert len(trial.accuracies) == (1 if bad else 2)
 
 
-KILLED = """
+OTHER_PROCESS = """
 import sys
+import time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_tuning
 from random_graphs import random_graph
 graph = test_tuning.replace(random_graph(sparse=True), given=test_tuning.SPLIT)
-test_tuning.search(graph, settings={**test_tuning.QUICK, "epochs": 60}, trials=1000, study=Path(sys.argv[2]))
+study, trials, others = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+(study.parent / f"ready-{sys.argv[5]}").touch()
+while len(list(study.parent.glob("ready-*"))) < others:
+    time.sleep(0.001)
+tuned = test_tuning.search(graph, settings=test_tuning.LONGER, trials=trials, study=study)
+print(len(tuned.trials))
 """
+LONGER = {**QUICK, "epochs": 60}
+
+
+def start_process(study, *, trials, others=1, number=0):
+    """Search in a process of its own, which begins when all others are ready."""
+    arguments = [str(Path(__file__).parent), str(study), str(trials), str(others), str(number)]
+    return subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def kept_trials(study):
+    """The trials of a file as Optuna sees them."""
+    storage = JournalStorage(JournalFileBackend(str(study)))
+    return optuna.load_study(study_name="nfcgcn tune", storage=storage).trials
 
 
 def test_killed_within_a_trial_and_started_again(graph, tmp_path):
-    study = tmp_path / "study.json"
-    here = str(Path(__file__).parents[1])
-    process = subprocess.Popen([sys.executable, "-c", KILLED, here, str(study)], env={**os.environ})
+    study = tmp_path / "study.jsonl"
+    process = start_process(study, trials=1000)
     try:
         deadline = time.monotonic() + 120
-        while not (study.exists() and study.read_text().count('"state"') >= 2):
+        while not (study.exists() and study.read_text().count('"op_code":4') >= 3):  # the third trial has begun
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        time.sleep(0.05)  # into the next trial
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait()
-    found = study.read_text().count('"state"')
-    settings = {**QUICK, "epochs": 60}
-    tuned = search(graph, settings=settings, trials=found + 2, study=study)
-    assert figures(tuned) == figures(search(graph, settings=settings, trials=found + 2))
-    assert {p.name for p in tmp_path.iterdir()} - {"study.json"} == set()
+        process.communicate()
+    states = [t.state.name for t in kept_trials(study)]
+    assert states[-1] == "RUNNING"
+    tuned = search(graph, settings=LONGER, trials=len(states) + 1, study=study)
+    assert figures(tuned) == figures(search(graph, settings=LONGER, trials=len(states) + 1))
+    assert [t.state.name for t in kept_trials(study)] == [*states[:-1], "FAIL", "COMPLETE", "COMPLETE"]
+    assert not (tmp_path / "study.jsonl.lock").exists()
+
+
+def test_two_processes_share_a_study(graph, tmp_path):
+    study = tmp_path / "study.jsonl"
+    processes = [start_process(study, trials=9, others=2, number=i) for i in range(2)]
+    reports = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert max(int(report) for report in reports) == 9  # the one that ends last sees all
+    finished = [t for t in kept_trials(study) if "result" in t.user_attrs]
+    assert len(finished) == 9
+    assert len({t.number for t in finished}) == 9
+    assert len({tuple(sorted(t.params.items())) for t in finished}) == 9
+    assert not any(t.state.name in ("RUNNING", "WAITING") for t in kept_trials(study))
+    workers = {json.loads(line)["worker_id"] for line in study.read_text().splitlines() if '"result":' in line}
+    assert len(workers) == 2
+    again = search(graph, settings=LONGER, trials=9, study=study)
+    assert len(again.trials) == 9
+    assert again.start.params == {name: again.default.values[name] for name in again.start.params}
+    assert [t.is_start for t in again.trials] == [True] + 8 * [False]
+
+
+def test_all_trials_are_under_way_elsewhere(graph, tmp_path):
+    """A search within an epoch of the same search stands for another process: it opens the file anew."""
+    study, messages = tmp_path / "study.jsonl", []
+
+    def search_too(*_):
+        with pytest.raises(TuningError) as error:
+            search(graph, trials=1, study=study)
+        messages.append(str(error.value))
+
+    search(graph, trials=1, seeds=(0, 1), study=study, on_epoch=search_too)
+    assert set(messages) == {
+        "other processes are at all the trials allowed, and none has ended; wait for them, or allow more trials"
+    }
+
+
+def test_the_best_of_others_while_the_starting_settings_are_under_way(graph, tmp_path):
+    study, results = tmp_path / "study.jsonl", []
+
+    def search_too(done, *_):
+        if not results:
+            results.append(search(graph, trials=3, study=study))
+
+    tuned = search(graph, trials=3, study=study, on_epoch=search_too)
+    assert [t.is_start for t in tuned.trials] == [True, False, False]
+    assert results[0].trials == tuned.trials[1:]
+    assert results[0].start is None
+    write_preset(tmp_path / "found.toml", results[0], graph="g")
+    assert "with the settings it began with not yet known: " in (tmp_path / "found.toml").read_text()
 
 
 def test_the_time_is_kept_to(graph, tmp_path):
-    settings, study = {**QUICK, "epochs": 20}, tmp_path / "study.json"
+    settings, study = {**QUICK, "epochs": 20}, tmp_path / "study.jsonl"
     search(graph, settings=settings, trials=1)  # what is loaded once is no part of a search
     start = time.monotonic()
     tuned = search(graph, settings=settings, trials=None, minutes=2 / 60, study=study)
@@ -161,7 +229,7 @@ def test_too_little_time_for_anything(graph):
 
 
 def test_ctrl_c_keeps_the_best_so_far(graph, tmp_path):
-    study = tmp_path / "study.json"
+    study = tmp_path / "study.jsonl"
     settings = {**QUICK, "epochs": 30}
     one = search(graph, settings=settings, trials=1, study=study)
     threading.Timer(1.0, _thread.interrupt_main).start()
@@ -169,7 +237,8 @@ def test_ctrl_c_keeps_the_best_so_far(graph, tmp_path):
     assert tuned.interrupted
     assert tuned.best.accuracy >= one.best.accuracy
     done = len(tuned.trials)
-    assert study.read_text().count('"state"') == done
+    assert study.read_text().count('"result":') == done
+    assert not any(t.state.name == "RUNNING" for t in kept_trials(study))
     assert figures(search(graph, settings=settings, trials=done, study=study))[0] == figures(tuned)[0]
 
 
@@ -183,14 +252,17 @@ def test_ctrl_c_before_the_first_trial_ended(graph):
 def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
     settings = {**QUICK, "learning_rate": 1e30}
     with pytest.raises(TuningError, match=r"^every trial failed, the last one so: training diverged in epoch 1: "):
-        search(graph, settings=settings, study=tmp_path / "study.json", trials=2)
-    assert (tmp_path / "study.json").read_text().count('"failed"') == 2
+        search(graph, settings=settings, study=tmp_path / "study.jsonl", trials=2)
+    assert (tmp_path / "study.jsonl").read_text().count('"failed"') == 2
+    assert (tmp_path / "study.jsonl").read_text().count('"note":"training diverged in epoch 1: ') == 2
     # Had the first one failed alone, the others would still be tried.
-    study = tmp_path / "other.json"
+    study = tmp_path / "other.jsonl"
     search(graph, study=study, trials=1)
-    written = json.loads(study.read_text())
-    written["trials"][0].update(state="failed", accuracies=[], note="training diverged")
-    study.write_text(json.dumps(written))
+    lines = study.read_text().splitlines()
+    result = '"result":{"state":"failed","accuracies":[],"seconds":0.5,"note":"training diverged"}'
+    lines[-2] = re.sub(r'"result":{.*?}', result, lines[-2])
+    lines[-1] = re.sub(r'"state":1,"values":\[.*?\]', '"state":3,"values":null', lines[-1])
+    study.write_text("\n".join([*lines, ""]))
     tuned = search(graph, study=study, trials=3)
     assert [t.state for t in tuned.trials] == ["failed", "complete", "complete"]
     write_preset(tmp_path / "found.toml", tuned, graph="g")
@@ -204,16 +276,6 @@ def test_what_cannot_work_is_said_before_the_search(graph):
         search(replace(graph, given=replace(SPLIT, val=NODES[:0])))
     with pytest.raises(TuningError, match=r"^`minutes` must be above 0, got -1$"):
         search(graph, minutes=-1)
-
-
-def test_a_study_with_a_value_outside_its_range(graph, tmp_path):
-    study = tmp_path / "study.json"
-    search(graph, study=study, trials=1)
-    written = json.loads(study.read_text())
-    written["trials"][0]["params"]["hidden_channels"] = 999_999
-    study.write_text(json.dumps(written))
-    with pytest.raises(TuningError, match=r"^the study has a trial that is none: .*; choose another file$"):
-        search(graph, study=study, trials=1)
 
 
 def test_the_users_optuna_is_left_alone(graph, capsys):

@@ -111,7 +111,7 @@ def _page(graph: Graph, result: dict[str, Any], repeats: Sequence[Repeat], shown
         histories=[r.run.history for r in repeats],  # type: ignore[misc]
         confusion=matrix,
         class_names=[graph.class_name(c) for c in range(graph.num_classes)],
-        per_class=class_scores(matrix, graph),
+        per_class=class_scores(shown.predictions, graph, shown.split.test),
         shown_seed=shown.seed,
         embedding=(hidden.cpu().to_dense() if hidden.layout != torch.strided else hidden.cpu())[rows].numpy(),
         labels=graph.labels[nodes],

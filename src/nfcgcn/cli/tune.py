@@ -31,7 +31,7 @@ def tune(
         str | None, typer.Option(help=f"Settings to begin with: {', '.join(PRESETS)}; or a file of `nfcgcn tune`.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs a trial, each with its own seed.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs per trial, each with its own seed.")] = 2,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the split and the first run.")] = 0,
     assignments: Annotated[
         list[str] | None,
@@ -43,12 +43,14 @@ def tune(
     ] = None,
     study_file: Annotated[
         Path | None,
-        typer.Option("--study", help="File of all trials, to go on from; by default beside --out, as .study.json."),
+        typer.Option(
+            "--study", help="File of all trials, to go on from or to share; by default beside --out, as .study.jsonl."
+        ),
     ] = None,
 ) -> None:
     """Search for settings that do better on validation nodes, and write them as a preset.
 
-    The search can be stopped at any time; the same command goes on with it.
+    The search can be stopped at any time; the same command goes on with it. Several at the same time share the search.
     """
     tuning.check_optuna()
     settings = read_assignments(assignments or [])
@@ -58,7 +60,7 @@ def tune(
     make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # what is wrong is said at once
     chosen = choose_device(device)
     preset_file = out_file or Path(f"{source.name}-{model}.toml")
-    study = study_file or preset_file.with_suffix(".study.json")
+    study = study_file or preset_file.with_suffix(".study.jsonl")
     tuning.check_preset_path(preset_file)
     for path in (preset_file, study):
         files.check_writable(path)
@@ -81,7 +83,7 @@ def tune(
                 on_epoch=on_epoch,
             )
     except KeyboardInterrupt:
-        err.print("interrupted before the first trial ended; nothing was written")
+        err.print("interrupted before the first trial ended; no preset was written")
         raise typer.Exit(INTERRUPTED) from None
     tuning.write_preset(preset_file, tuned, graph=source.name)
     _print_result(tuned, preset_file)
@@ -110,14 +112,14 @@ def _search_bar(seconds: float) -> Iterator[Callable[[Sequence[Trial], float, Ep
 
 
 def _print_result(tuned: tuning.Tuned, path: Path) -> None:
-    default, best = tuned.trials[0], tuned.best
+    start, best = tuned.start, tuned.best
     table = make_table("setting", ">before", ">found")
     for name, value in tuned.config.values.items():
         if value != tuned.default.values[name]:
             table.add_row(name, str(tuned.default.values[name]), str(value))
     if table.row_count:
         out.print(table)
-    before = f"{100 * default.accuracy:.2f} %" if default.state == "complete" else "no result"
+    before = f"{100 * start.accuracy:.2f} %" if start and start.state == "complete" else "no result"
     count = len(tuned.trials)
     out.print(
         f"validation accuracy [bold]{100 * best.accuracy:.2f} %[/bold], before {before}; "

@@ -14,10 +14,12 @@ import sys
 from os import PathLike
 from pathlib import Path
 
-from nfcgcn.data.unpickle import MAX_BYTES
 from nfcgcn.errors import DatasetError
 
 BASE_URL = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data/"
+
+MAX_BYTES = 2**25
+"""More than four times the largest file."""
 
 PARTS = ("allx", "ally", "tx", "ty", "graph", "test.index")
 """What is read. The parts x and y, which Planetoid has too, are the first rows of allx and ally."""

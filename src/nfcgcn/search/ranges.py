@@ -18,7 +18,7 @@ NOT_SEARCHED = ("backend", "representation_dropout", "classifier")
 """The kernels, and readings of the paper that cost more and do worse than the one searched around."""
 
 
-def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
+def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
     """Return where to search for each setting of the model, and the two of training that go with it.
 
     A count is searched from a quarter to four times its value in `config`, a step size from a tenth to ten times, a
@@ -28,28 +28,28 @@ def search_space(config: Config, graph: Graph, *, held: Collection[str] = ()) ->
 
     training = settings_of(TrainingConfig)
     known = settings_of(type(config.model)) | {name: training[name] for name in ("learning_rate", "weight_decay")}
-    space: dict[str, BaseDistribution] = {}
+    ranges: dict[str, BaseDistribution] = {}
     for name, s in known.items():
         now = config.values[name]
         if name in held or name in MODELS[config.name].fixed or name in NOT_SEARCHED:
             continue
         if get_origin(s.type) is Literal:
-            space[name] = CategoricalDistribution(get_args(s.type))
+            ranges[name] = CategoricalDistribution(get_args(s.type))
         elif s.type is float:
             if name.endswith("dropout"):
-                space[name] = FloatDistribution(0.0, max(0.9, now))
+                ranges[name] = FloatDistribution(0.0, max(0.9, now))
             else:
-                space[name] = FloatDistribution(now / 10, now * 10, log=True) if now else FloatDistribution(0.0, 1e-3)
+                ranges[name] = FloatDistribution(now / 10, now * 10, log=True) if now else FloatDistribution(0.0, 1e-3)
         elif name == "num_layers":
-            space[name] = IntDistribution(min(1, now), max(3, now + 1))
+            ranges[name] = IntDistribution(min(1, now), max(3, now + 1))
         elif name != "kernel_width" or config.values["conv"] == "2d":
             low, high = now // 4, now * 4
             if name == "stride":
                 low = max(low, graph.num_features // 256)  # or the map would have too many places
             if name in ("kernel_size", "stride"):
                 high = min(high, graph.num_features)
-            space[name] = IntDistribution(max(1, min(low, now)), max(high, now), log=True)
-    return space
+            ranges[name] = IntDistribution(max(1, min(low, now)), max(high, now), log=True)
+    return ranges
 
 
 def with_params(config: Config, params: Mapping[str, Any]) -> Config:

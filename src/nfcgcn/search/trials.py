@@ -1,20 +1,40 @@
-"""The file of a search: what was tried and what came of it, written whole after every trial."""
+"""The trials of a search, kept by Optuna: in memory, or in a journal file that several processes can share."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
 
 from nfcgcn.errors import NFCError
-from nfcgcn.files import to_json, write_text
+from nfcgcn.randomness import generator
 from nfcgcn.settings import one_line
 
-FORMAT = 1
-MOST_BYTES = 32 * 2**20
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+    from optuna.trial import Trial as OptunaTrial
+
+NAME = "nfcgcn tune"
+"""What the study is called in its file."""
+MOST_BYTES = 64 * 2**20
+"""The largest file that is read: some ten thousand trials."""
+GRACE_SECONDS = 10
+"""How long a lock that a killed process left behind can hold up those that still run."""
 State = Literal["complete", "pruned", "failed"]
 
 
@@ -38,7 +58,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of settings and its validation accuracies, one a seed."""
+    """One choice of settings and its validation accuracies, one per seed."""
 
     params: dict[str, Any]
     accuracies: list[float]
@@ -46,6 +66,8 @@ class Trial:
     state: State
     note: str = ""
     """Why it failed."""
+    is_start: bool = False
+    """Whether its settings are those that the search begins with."""
 
     @property
     def accuracy(self) -> float:
@@ -53,49 +75,280 @@ class Trial:
         return sum(self.accuracies) / len(self.accuracies)
 
 
-def write_study(path: Path, search: Search, trials: Sequence[Trial]) -> None:
-    """Write all trials; the file is whole at any moment."""
-    write_text(path, to_json({"format": FORMAT, "search": asdict(search), "trials": [asdict(t) for t in trials]}))
+class Trials:
+    """The trials of a search; with a file, those of every process that searches with it.
+
+    A trial counts from its beginning. One that is given up, or whose process was killed, no longer counts: Optuna keeps
+    it as failed, without a result.
+    """
+
+    def __init__(self, search: Search, ranges: Mapping[str, BaseDistribution], path: Path | None = None) -> None:
+        self._search = search
+        self._ranges = dict(ranges)
+        self._path = path
+        with _plain_errors(path):
+            self._presence = None if path is None else _Presence(path)
+            try:
+                while not self._join():
+                    time.sleep(0.01)
+            except BaseException:
+                self.close()
+                raise
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the file to the other processes."""
+        if self._presence is not None:
+            self._presence.close()
+
+    def reload(self) -> None:
+        """Read the file anew, after an interruption that may have come within Optuna."""
+        if self._path is not None:
+            with _plain_errors(self._path):
+                self._study = self._open_study()
+
+    def finished(self) -> list[Trial]:
+        """Return the finished trials, that of the starting settings first."""
+        with _plain_errors(self._path):
+            trials = [self._result(frozen) for frozen in self._study.get_trials(deepcopy=False)]
+        return sorted((trial for trial in trials if trial is not None), key=lambda trial: not trial.is_start)
+
+    def begin(self, most: float) -> OptunaTrial | None:
+        """Begin a trial and return it with its settings; None where `most` trials are finished or under way."""
+        from optuna.samplers import TPESampler
+
+        with _plain_errors(self._path):
+            with self._alone() as alone:
+                if alone:
+                    self._clean_up()
+            with self._turn():
+                counted = self._counted()
+                if len(counted) >= most:
+                    return None
+                # A seed per place, so that a search that goes on suggests what one never stopped would have. The place
+                # of a trial that was given up is taken by the next one.
+                taken = {frozen.user_attrs.get("place") for frozen in counted}
+                place = next(number for number in count() if number not in taken)
+                draws = generator(self._search.seeds[0], "tuning").integers(2**31, size=place + 1)
+                self._study.sampler = TPESampler(seed=int(draws[-1]))
+                trial = self._study.ask(self._ranges)
+                trial.set_user_attr("place", place)
+                return trial
+
+    def finish(self, trial: OptunaTrial, result: Trial) -> None:
+        """Keep what came of a trial."""
+        with _plain_errors(self._path):
+            kept = {"state": result.state, "accuracies": result.accuracies, "seconds": result.seconds}
+            trial.set_user_attr("result", {**kept, "note": result.note})
+            value = result.accuracy if result.state == "complete" else None
+            self._study.tell(trial, value, state=_states()[result.state])
+
+    def give_up(self, trial: OptunaTrial | int) -> None:
+        """End a trial without a result; one that has finished stays as it is."""
+        with _plain_errors(self._path):
+            self._study.tell(trial, state=_states()["failed"], skip_if_finished=True)
+
+    def _join(self) -> bool:
+        """Open the study; set it up if no other process is there, else return whether one has done so."""
+        with self._alone() as alone:
+            if alone:
+                self._study = self._open_study(repair=True)
+                if "search" not in self._study.user_attrs and not self._study.trials:
+                    self._study.set_user_attr("search", asdict(self._search))
+                self._check_search()
+                self._clean_up()
+                return True
+        self._study = self._open_study()
+        if "search" not in self._study.user_attrs:  # the others were killed before they had set it up
+            return False
+        self._check_search()
+        return True
+
+    def _open_study(self, *, repair: bool = False) -> Study:
+        """Open the study, or begin it; `repair` removes what a killed process left behind, and needs to be alone."""
+        import optuna
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        pruner = optuna.pruners.MedianPruner()
+        if self._path is None:
+            return optuna.create_study(direction="maximize", pruner=pruner)
+        exists = _check_journal(self._path, repair=repair)
+        # These locks need no symbolic links, which not every file system has.
+        lock = JournalFileOpenLock(str(self._path), grace_period=GRACE_SECONDS)
+        self._turns = JournalFileOpenLock(f"{self._path}.begin", grace_period=GRACE_SECONDS)
+        for left_behind in (lock, self._turns) if repair else ():
+            with suppress(RuntimeError):  # there is none
+                left_behind.release()
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(self._path), lock_obj=lock))
+        if exists:
+            return optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
+        return optuna.create_study(
+            study_name=NAME, storage=storage, direction="maximize", pruner=pruner, load_if_exists=True
+        )
+
+    def _check_search(self) -> None:
+        """Refuse the study of another search, and trials that no search writes."""
+        kept = Search(**self._study.user_attrs["search"])
+        for name in (field.name for field in fields(Search)):
+            if getattr(kept, name) != getattr(self._search, name):
+                raise TuningError(
+                    f"{self._path} is a study with another `{name}`; choose another file with --study, or delete it"
+                )
+        self.finished()
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether no other process searches with the file; if so, none can begin until the block ends."""
+        if self._presence is None:
+            yield True
+        else:
+            with self._presence.alone() as alone:
+                yield alone
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one process at a time begin a trial."""
+        if self._path is None:
+            yield
+            return
+        self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _clean_up(self) -> None:
+        """Give up trials of killed processes, and see that the starting settings are tried; only when alone."""
+        from optuna.trial import TrialState
+
+        has_start = False
+        for frozen in self._study.get_trials(deepcopy=False):
+            if frozen.state == TrialState.RUNNING:
+                self.give_up(frozen.number)
+            elif frozen.state == TrialState.WAITING or self._result(frozen) is not None:
+                has_start |= "start" in frozen.user_attrs
+        if not has_start:
+            start = {name: self._search.settings[name] for name in self._ranges}
+            self._study.enqueue_trial(start, user_attrs={"start": True})
+
+    def _counted(self) -> list[FrozenTrial]:
+        """Return the trials that are under way or have a result."""
+        from optuna.trial import TrialState
+
+        return [
+            frozen
+            for frozen in self._study.get_trials(deepcopy=False)
+            if frozen.state == TrialState.RUNNING or self._result(frozen) is not None
+        ]
+
+    def _result(self, frozen: FrozenTrial) -> Trial | None:
+        """Return a finished trial, None for any other; refuse one that no search writes."""
+        import optuna
+
+        kept: Any = frozen.user_attrs.get("result")
+        failed = frozen.state == optuna.trial.TrialState.FAIL
+        if not frozen.state.is_finished() or (failed and (kept is None or kept["state"] != "failed")):
+            return None
+        if frozen.distributions != self._ranges:
+            raise ValueError("a trial has other settings than those searched")
+        # Optuna looks at values of trials that are added, not at those in a file.
+        optuna.trial.create_trial(value=0.0, params=frozen.params, distributions=frozen.distributions)
+        trial = Trial(frozen.params, is_start="start" in frozen.user_attrs, **kept)
+        if _states()[trial.state] != frozen.state or not isinstance(trial.note, str):
+            raise ValueError("a trial has an unknown state")
+        if not all(isinstance(n, float) and 0 <= n < math.inf for n in [*trial.accuracies, trial.seconds]):
+            raise ValueError("a trial has a figure that is no number from 0")
+        seeds = len(self._search.seeds)
+        least = {"complete": seeds, "pruned": 1, "failed": 0}[trial.state]
+        if not least <= len(trial.accuracies) <= seeds:
+            raise ValueError(f"a trial has {len(trial.accuracies)} figures for {seeds} seeds")
+        return trial
 
 
-def read_study(path: Path, search: Search) -> list[Trial]:
-    """Return the trials of a study, none where there is no such file; it must be of the same search."""
-    if not path.exists():
-        return []
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise TuningError(f"cannot read {path}: {error.strerror or error}; choose another file with --study") from error
+class _Presence:
+    """A lock on a file that processes share while they search; the system drops it when a process dies.
+
+    Where there are no such locks, on Windows and on some network file systems, every process takes itself for the only
+    one; the file must then not be shared.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise TuningError(f"{path} is no ordinary file; choose another file with --study")
+        self._file = path.open("ab")
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Yield whether no other process shares the lock; none can until the block ends."""
+        alone = self._lock(exclusive=True)
+        try:
+            yield alone
+        finally:
+            self._lock(exclusive=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _lock(self, *, exclusive: bool) -> bool:
+        if fcntl is None:
+            return True
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
+
+
+def _check_journal(path: Path, *, repair: bool) -> bool:
+    """Return whether a file holds a study; refuse one that is too large or no journal of ours.
+
+    With `repair`, a last line that a kill left unfinished is cut off: Optuna would write on in the same line.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise TuningError(f"{path} is too large for a study; choose another file with --study")
+    *lines, unfinished = content.split(b"\n")
+    records = [json.loads(line) for line in lines]
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict) or type(record.get("op_code")) is not int:
+            raise ValueError(f"line {number} is no record of Optuna's")
+    names = {record["study_name"] for record in records if "study_name" in record}
+    if content and names != {NAME}:
+        raise ValueError("it holds another study, or none")
+    if unfinished and repair:
+        os.truncate(path, len(content) - len(unfinished))
+    return bool(content)
+
+
+def _states() -> dict[State, Any]:
+    from optuna.trial import TrialState
+
+    return {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+@contextmanager
+def _plain_errors(path: Path | None) -> Iterator[None]:
+    """Turn whatever a file makes Optuna raise into one of our errors."""
     try:
-        study = json.loads(content)
-        if study["format"] != FORMAT:
-            raise ValueError(f"it has format {study['format']}, this version of nfcgcn writes {FORMAT}")
-        found, trials = Search(**study["search"]), [Trial(**t) for t in study["trials"]]
-        for trial in trials:
-            _check(trial, found)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        yield
+    except NFCError:
+        raise
+    except Exception as error:
+        if path is None:
+            raise
+        if isinstance(error, OSError):
+            reason = error.strerror or one_line(error)
+            raise TuningError(f"cannot use {path}: {reason}; choose another file with --study") from error
         reason = one_line(error) or type(error).__name__
         raise TuningError(
             f"{path} is damaged or no study of `nfcgcn tune`: {reason}; choose another file with --study"
         ) from error
-    for f in fields(Search):
-        if getattr(found, f.name) != getattr(search, f.name):
-            raise TuningError(
-                f"{path} is a study with another `{f.name}`; choose another file with --study, or delete it"
-            )
-    return trials
-
-
-def _check(trial: Trial, search: Search) -> None:
-    if not isinstance(trial.params, dict) or set(trial.params) != set(search.searched):
-        raise ValueError("a trial has other settings than those searched")
-    if trial.state not in get_args(State) or not isinstance(trial.note, str):
-        raise ValueError("a trial has an unknown state")
-    if not all(isinstance(n, float) and 0 <= n < math.inf for n in [*trial.accuracies, trial.seconds]):
-        raise ValueError("a trial has a figure that is none")
-    least = {"complete": len(search.seeds), "pruned": 1, "failed": 0}[trial.state]
-    if not least <= len(trial.accuracies) <= len(search.seeds):
-        raise ValueError(f"a trial has {len(trial.accuracies)} figures for {len(search.seeds)} seeds")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,15 +18,12 @@ from nfcgcn.config.registry import MODELS, Config
 from nfcgcn.errors import NFCError
 from nfcgcn.files import write_text
 from nfcgcn.graph import Graph, Split
-from nfcgcn.randomness import generator
-from nfcgcn.search.ranges import search_space, with_params
-from nfcgcn.search.trials import Search, Trial, TuningError, read_study, write_study
+from nfcgcn.search.ranges import search_ranges, with_params
+from nfcgcn.search.trials import Search, Trial, Trials, TuningError
 from nfcgcn.settings import one_line, write_settings
 from nfcgcn.training import Epoch, fit
 
 if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.distributions import BaseDistribution
     from optuna.trial import Trial as OptunaTrial
 
 SIGNATURE = "# Found by `nfcgcn tune`"
@@ -42,7 +39,7 @@ class Tuned:
     config: Config
     """That of the best trial."""
     default: Config
-    """That of the first trial."""
+    """The starting settings."""
     trials: tuple[Trial, ...]
     interrupted: bool
 
@@ -50,6 +47,11 @@ class Tuned:
     def best(self) -> Trial:
         """The trial with the highest validation accuracy, of equals the first."""
         return best_of(self.trials)
+
+    @property
+    def start(self) -> Trial | None:
+        """The trial of the starting settings; None while another process is still at it."""
+        return self.trials[0] if self.trials[0].is_start else None
 
     @property
     def seconds(self) -> float:
@@ -84,11 +86,12 @@ def tune(
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
-    The nodes are split once, by the first of ``seeds``; a trial trains once a seed and counts by the mean of the best
+    The nodes are split once, by the first of ``seeds``; a trial trains once per seed and counts by the mean of the best
     validation accuracies. Labels of other than training and validation nodes are taken away before anything begins.
-    Settings in ``held`` stay as they are. ``minutes`` and ``trials`` bound the search as a whole: with a file
-    ``study``, written after every trial, one that was stopped goes on where it was, and comes to the same end.
-    ``on_epoch`` is called with the trials so far and the seconds spent. Ctrl-C ends the search and keeps its best.
+    Settings in ``held`` stay as they are. ``minutes`` and ``trials`` bound the search as a whole. The file ``study``,
+    an Optuna journal, keeps every trial: a search that was stopped or killed goes on where it was, to the same end.
+    Several processes can share one search; the times of their trials add up. ``on_epoch`` is called with the finished
+    trials and the seconds spent. Ctrl-C ends the search and keeps its best.
     """
     check_optuna()
     if not 0 < minutes < math.inf:
@@ -97,45 +100,48 @@ def tune(
     graph = _without_other_labels(graph, split)
     split.check(graph)
     config.build(graph, seeds[0])  # settings that do not fit the graph are said before the search
-    space = search_space(config, graph, held=held)
+    ranges = search_ranges(config, graph, held=held)
     search = Search(
         model=config.name,
         graph=_fingerprint(graph, split),
         seeds=list(seeds),
         settings=config.values,
-        searched={name: repr(d) for name, d in space.items()},
+        searched={name: repr(d) for name, d in ranges.items()},
     )
-    done = read_study(study, search) if study else []
-    task, interrupted = _Task(graph, split, seeds, device), False
-    try:
-        for trial in _trials(task, config, space, done, _Budget(60 * minutes, trials or math.inf, on_epoch)):
-            done.append(trial)
-            if study:
-                write_study(study, search, done)
-    except KeyboardInterrupt:
-        interrupted = True
-        if study and done:  # it may have come while the file was written
-            write_study(study, search, done)
+    task, interrupted, out_of_time = _Task(graph, split, seeds, device), False, False
+    with _quiet_optuna(), Trials(search, ranges, study) as kept:
+        try:
+            out_of_time = _try_settings(task, config, kept, _Budget(60 * minutes, trials or math.inf, on_epoch))
+        except KeyboardInterrupt:
+            interrupted = True
+            kept.reload()
+        done = kept.finished()
     if not any(t.state == "complete" for t in done):
         if interrupted:
             raise KeyboardInterrupt
-        raise TuningError(
-            f"every trial failed, the last one so: {done[-1].note}"
-            if done
-            else f"{minutes:g} minutes were not enough for one trial; allow more, or set `epochs` lower"
-        )
+        raise TuningError(_why_nothing(done, minutes, out_of_time=out_of_time))
     best = with_params(config, best_of(done).params)
     return Tuned(best, config, tuple(done), interrupted)
 
 
+def _why_nothing(done: Sequence[Trial], minutes: float, *, out_of_time: bool) -> str:
+    if done:
+        return f"every trial failed, the last one so: {done[-1].note}"
+    if out_of_time:
+        return f"{minutes:g} minutes were not enough for one trial; allow more, or set `epochs` lower"
+    return "other processes are at all the trials allowed, and none has ended; wait for them, or allow more trials"
+
+
 def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
     """Write the best trial's settings as a preset file, with the figures they are chosen by."""
-    default, best = tuned.trials[0], tuned.best
-    defaults = f"{100 * default.accuracy:.2f} %" if default.state == "complete" else "none, for training failed"
+    start, best = tuned.start, tuned.best
+    before = "not yet known" if start is None else "none, for training failed"
+    if start is not None and start.state == "complete":
+        before = f"{100 * start.accuracy:.2f} %"
     tried = len(tuned.trials)
     comments = (
         f"{SIGNATURE} for {graph!a}, by accuracy on validation nodes; test nodes were not looked at.",
-        f"# {100 * best.accuracy:.2f} % on validation, with the settings it began with {defaults}: the best of {tried} "
+        f"# {100 * best.accuracy:.2f} % on validation, with the settings it began with {before}: the best of {tried} "
         f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds each.",
         "# Use: nfcgcn train GRAPH --preset THIS_FILE",
     )
@@ -194,21 +200,25 @@ class _Clock:
             raise _OutOfTimeError
 
 
-def _trials(
-    task: _Task, config: Config, space: dict[str, BaseDistribution], done: Sequence[Trial], budget: _Budget
-) -> Iterator[Trial]:
-    """Yield one trial after the other, as long as the budget lasts; `done` grows by what is yielded."""
-    with _quiet_optuna():
-        study = _rebuild(done, space)
-        while len(done) < budget.trials and (spent := sum(t.seconds for t in done)) < budget.seconds:
-            asked = _suggest(study, space, config, number=len(done), seed=task.seeds[0])
-            clock = _Clock(time.perf_counter() - spent, budget, done)
-            try:
-                trial = task.attempt(with_params(config, asked.params), asked, clock)
-            except _OutOfTimeError:
-                return
-            study.tell(asked, trial.accuracy if trial.state == "complete" else None, state=_state(trial))
-            yield replace(trial, seconds=clock.seconds - spent)
+def _try_settings(task: _Task, config: Config, kept: Trials, budget: _Budget) -> bool:
+    """Try one choice of settings after the other, as long as the budget lasts; return whether the time ended it."""
+    while True:
+        done = kept.finished()
+        spent = sum(t.seconds for t in done)
+        if spent >= budget.seconds:
+            return True
+        asked = kept.begin(budget.trials)
+        if asked is None:
+            return False
+        clock = _Clock(time.perf_counter() - spent, budget, done)
+        try:
+            trial = task.attempt(with_params(config, asked.params), asked, clock)
+            kept.finish(asked, replace(trial, seconds=clock.seconds - spent))
+        except BaseException as error:
+            kept.give_up(asked)
+            if isinstance(error, _OutOfTimeError):
+                return True
+            raise
 
 
 @dataclass(frozen=True)
@@ -221,7 +231,7 @@ class _Task:
     device: torch.device | str
 
     def attempt(self, config: Config, asked: OptunaTrial, clock: _Clock) -> Trial:
-        """Train once a seed, unless the first ones show that it is not worth while."""
+        """Train once per seed, unless the first ones show that it is not worth while."""
         trial = Trial(dict(asked.params), [], 0.0, "complete")
         for seed in self.seeds:
             try:
@@ -238,46 +248,6 @@ class _Task:
             if len(trial.accuracies) < len(self.seeds) and asked.should_prune():
                 return replace(trial, state="pruned")
         return trial
-
-
-def _suggest(
-    study: Study, space: dict[str, BaseDistribution], config: Config, *, number: int, seed: int
-) -> OptunaTrial:
-    """Ask for the parameters of a trial; the first takes those of `config`."""
-    from optuna.samplers import TPESampler
-
-    # A sampler of its own for each trial, so that a search that goes on suggests what one never stopped would have.
-    study.sampler = TPESampler(seed=int(generator(seed, "tuning").integers(2**31, size=number + 1)[-1]))
-    if number == 0:
-        study.enqueue_trial({name: config.values[name] for name in space})
-    return study.ask(space)
-
-
-def _rebuild(trials: Sequence[Trial], space: dict[str, BaseDistribution]) -> Study:
-    """Make a study that knows these trials."""
-    import optuna
-
-    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner())
-    for t in trials:
-        steps = {i: replace(t, accuracies=t.accuracies[:i]).accuracy for i in range(1, len(t.accuracies) + 1)}
-        try:
-            known = optuna.trial.create_trial(
-                state=_state(t),
-                value=None if t.state == "failed" else t.accuracy,
-                params=t.params,
-                distributions=dict(space),
-                intermediate_values=steps,
-            )
-            study.add_trial(known)
-        except (TypeError, ValueError) as error:
-            raise TuningError(f"the study has a trial that is none: {one_line(error)}; choose another file") from error
-    return study
-
-
-def _state(trial: Trial) -> Any:
-    from optuna.trial import TrialState
-
-    return {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[trial.state]
 
 
 @contextmanager

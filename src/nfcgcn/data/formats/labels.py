@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,14 +21,10 @@ PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "v
 
 def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     """Return the classes in order, numbers by value and texts alphabetically; None if no row has a label."""
-    names = class_texts(cells)
-    counts: dict[str, int] = {}
-    for name in names:
-        if name is not None:
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(name for name in class_texts(cells) if name is not None)
     if not counts:
         return None
-    total = sum(counts.values())
+    total = counts.total()
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
     whole = numeric and bool((numbers == np.floor(numbers)).all())

@@ -1,4 +1,4 @@
-"""What the kernels of the node-feature convolution are held to: the formulas of the method, with the masks they draw."""
+"""What the node-feature convolution's kernels are held to: the formulas of the method, with the masks they draw."""
 
 from __future__ import annotations
 
