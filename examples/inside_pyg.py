@@ -1,6 +1,6 @@
 """Our layer inside a PyTorch Geometric model: `NodeFeatureConv` reads the features, `GCNConv` does the rest.
 
-Nothing else here is ours: the model is a `torch.nn.Module`, the data a `Data`, the loop the one of every tutorial.
+Nothing else here is ours: the model is a `torch.nn.Module`, the data is a `Data`, and the loop is that of any tutorial.
 """
 
 import torch
@@ -11,7 +11,7 @@ import nfcgcn
 
 
 class Net(torch.nn.Module):
-    """One node-feature convolution, two graph convolutions."""
+    """One node-feature convolution and two graph convolutions."""
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -27,13 +27,13 @@ class Net(torch.nn.Module):
 
 
 def main() -> None:
-    """Train on 20 images of each digit and print how many of the others are read right."""
+    """Train on 20 images of each digit and print the share of test images that are classified correctly."""
     torch.manual_seed(0)
     graph = nfcgcn.load("digits")
     data = graph.to_pyg(nfcgcn.make_split(graph, "per-class", seed=0))
     model = Net(data.num_features, 64, graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-    best_val = test_then = 0.0
+    best_val = test_at_best = 0.0
     for epoch in range(1, 101):
         model.train()
         optimizer.zero_grad()
@@ -44,13 +44,13 @@ def main() -> None:
 
         model.eval()
         with torch.no_grad():
-            right = model(data.x, data.edge_index).argmax(1) == data.y
-        val, test = (right[mask].double().mean().item() for mask in (data.val_mask, data.test_mask))
+            correct = model(data.x, data.edge_index).argmax(1) == data.y
+        val, test = (correct[mask].double().mean().item() for mask in (data.val_mask, data.test_mask))
         if val > best_val:
-            best_val, test_then = val, test
+            best_val, test_at_best = val, test
         if epoch % 20 == 0:
             print(f"epoch {epoch}: loss {loss.item():.3f}, validation {val:.1%}")
-    print(f"test accuracy {test_then:.1%} at the best validation, {best_val:.1%}")
+    print(f"test accuracy {test_at_best:.1%} at the best validation, {best_val:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""From two CSV files to predictions and the reasons for one of them.
+"""From two CSV files to predictions, and the reasons for one of them.
 
-The files are made here: papers with an abstract, a venue and a year, some of them without a topic, and who cites whom.
+The files are written here: papers with an abstract, a venue, a year and, for most of them, a topic; and citations
+between them.
 """
 
 import csv
@@ -22,7 +23,7 @@ VENUES = ["Annals", "Letters", "Review"]
 
 
 def write_papers(folder: Path, count: int = 150) -> list[str]:
-    """Write papers.csv, every fifth topic left empty, and citations.csv; return all topics."""
+    """Write papers.csv, with every fifth topic left empty, and citations.csv; return all topics."""
     rng = random.Random(0)
     topics = [rng.choice(list(TOPICS)) for _ in range(count)]
     with (folder / "papers.csv").open("w", newline="", encoding="utf-8") as file:
@@ -31,8 +32,8 @@ def write_papers(folder: Path, count: int = 150) -> list[str]:
         for number, topic in enumerate(topics):
             words = rng.choices(TOPICS[topic], k=3) + rng.choices(COMMON, k=9)
             abstract = " ".join(rng.sample(words, len(words)))
-            told = "" if number % 5 == 0 else topic
-            rows.writerow([f"paper {number}", abstract, rng.choice(VENUES), rng.randint(1990, 2024), told])
+            known = "" if number % 5 == 0 else topic
+            rows.writerow([f"paper {number}", abstract, rng.choice(VENUES), rng.randint(1990, 2024), known])
     with (folder / "citations.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["source", "target"])
@@ -44,7 +45,7 @@ def write_papers(folder: Path, count: int = 150) -> list[str]:
 
 
 def main() -> None:
-    """Read the files, learn the known topics, predict the missing ones, explain the first."""
+    """Read the files, learn from the known topics, predict the missing ones and explain the first prediction."""
     with tempfile.TemporaryDirectory() as folder:
         truth = write_papers(Path(folder))
         papers, citations = Path(folder, "papers.csv"), Path(folder, "citations.csv")

@@ -97,7 +97,7 @@ def test_predict_is_the_largest_score_in_evaluation(sparse_graph, config):
     assert not torch.is_grad_enabled() or model.nfc.weight.grad is None
 
 
-def test_repeat_trains_once_a_seed(sparse_graph, config):
+def test_repeat_trains_once_per_seed(sparse_graph, config):
     calls = []
     found = repeat(sparse_graph, config, [3, 5], on_epoch=lambda seed, epoch: calls.append((seed, epoch["epoch"])))
     assert calls == [(seed, number) for seed in (3, 5) for number in range(1, 6)]

@@ -80,10 +80,10 @@ def test_what_the_system_says_is_one_line(tmp_path):
 def test_what_a_parser_says_is_one_line(tmp_path):
     with pytest.raises(DatasetError) as caught, parsing(tmp_path, ".npz"):
         raise RuntimeError("two\n  lines")
-    assert str(caught.value) == f"{tmp_path} is no sound .npz file: two lines"
+    assert str(caught.value) == f"{tmp_path} is not a valid .npz file: two lines"
     with pytest.raises(DatasetError) as caught, parsing(tmp_path, ".npz"):
         raise MemoryError
-    assert str(caught.value) == f"{tmp_path} is no sound .npz file: MemoryError"
+    assert str(caught.value) == f"{tmp_path} is not a valid .npz file: MemoryError"
     with pytest.raises(GraphError, match=r"^ours$"), parsing(tmp_path, ".npz"):
         raise GraphError("ours")
 

@@ -170,18 +170,18 @@ def test_features_need_two_dimensions():
     [
         pytest.param(
             {"features": np.ones((3, 5), np.float32)},
-            "`features` must have one row a node: 4 nodes, got 3 rows",
+            "`features` must have one row per node: 4 nodes, got 3 rows",
             id="rows",
         ),
         pytest.param({"features": np.ones((4, 5))}, "`features` must be float32, got float64", id="float64"),
         pytest.param(
             {"labels": ids(0, 1)},
-            "`labels` must be 4 int64 numbers, one a node, got int64 of shape (2,)",
+            "`labels` must be 4 int64 numbers, one per node, got int64 of shape (2,)",
             id="too few labels",
         ),
         pytest.param(
             {"labels": np.zeros(4, np.int32)},
-            "`labels` must be 4 int64 numbers, one a node, got int32 of shape (4,)",
+            "`labels` must be 4 int64 numbers, one per node, got int32 of shape (4,)",
             id="int32 labels",
         ),
         pytest.param(
@@ -280,12 +280,12 @@ def test_from_pyg_cleans_and_names():
         ),
         pytest.param(
             {"y": torch.zeros(4)},
-            "the PyG data's `y` must be one integer class a node, got torch.float32 [4]",
+            "the PyG data's `y` must be one integer class per node, got torch.float32 [4]",
             id="float y",
         ),
         pytest.param(
             {"y": torch.zeros(4, 2, dtype=torch.long)},
-            "the PyG data's `y` must be one integer class a node, got torch.int64 [4, 2]",
+            "the PyG data's `y` must be one integer class per node, got torch.int64 [4, 2]",
             id="2D y",
         ),
     ],
@@ -447,8 +447,8 @@ def test_an_extended_graph_keeps_what_is_known(four_nodes):
             "edge 0 names node 5, but the graph has 5 nodes (ids 0 to 4); correct the edge or add the node's features",
             id="edge",
         ),
-        pytest.param(True, np.ones((2, 5)), [], None, "`names` must be 2 names, one a node, got None", id="no names"),
-        pytest.param(True, np.ones((2, 5)), [], ["e"], "`names` must be 2 names, one a node, got 1", id="few names"),
+        pytest.param(True, np.ones((2, 5)), [], None, "`names` must be 2 names, one per node, got None", id="no names"),
+        pytest.param(True, np.ones((2, 5)), [], ["e"], "`names` must be 2 names, one per node, got 1", id="few names"),
         pytest.param(
             False, np.ones((1, 5)), [], ["e"], "`names` must be None, as the graph's nodes have none, got 1", id="names"
         ),

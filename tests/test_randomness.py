@@ -4,8 +4,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 
-from nfcgcn.randomness import Stage, generator, torch_randomness
+from nfcgcn.randomness import Stage, generator, hash_seed, hashed, torch_randomness
 
 STAGES = get_args(Stage)
 
@@ -58,3 +59,44 @@ def test_torch_state_comes_back_after_an_exception():
     with pytest.raises(RuntimeError), torch_randomness(0, "training"):
         torch.rand(5) @ torch.rand(4)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_hash_seeds_tell_seeds_stages_and_repetitions_apart():
+    found = [
+        hash_seed(3, "neighbours"),
+        hash_seed(4, "neighbours"),
+        hash_seed(3, "draws"),
+        hash_seed(3, "neighbours", 1),
+    ]
+    assert len(set(found)) == 4
+    assert all(0 <= seed < 2**62 for seed in found)
+    assert hash_seed(3, "neighbours", 1) == found[3]
+
+
+def splitmix_and_murmur(seed, row, place):
+    """The same in whole numbers of any length."""
+    z = ((row + 1) * 0x9E3779B97F4A7C15 + seed) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    h = ((z ^ z >> 31) + place * 0x9E3779B9) % 2**32
+    h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
+    h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
+    return h ^ h >> 16
+
+
+def test_a_hash_is_what_its_formula_says():
+    seed = hash_seed(0, "training")
+    rows, places = torch.arange(50)[:, None], torch.tensor([0, 1, 7, 2**20])
+    expected = [[splitmix_and_murmur(seed, row, place) for place in places.tolist()] for row in range(50)]
+    assert hashed(seed, rows, places).tolist() == expected
+
+
+def test_hashes_are_even_over_rows_places_and_seeds():
+    numbers = {
+        "rows": hashed(1, torch.arange(40_000), torch.tensor(0)),
+        "places": hashed(1, torch.tensor(0), torch.arange(40_000)),
+        "seeds": torch.stack([hashed(seed, torch.tensor(5), torch.tensor(5)) for seed in range(4_000)]),
+    }
+    for along, found in numbers.items():
+        for shift in (0, 28):  # the lowest and the highest four bits
+            assert chisquare(np.bincount(found >> shift & 15, minlength=16)).pvalue > 0.001, along

@@ -1,3 +1,4 @@
+import inspect
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -9,12 +10,15 @@ from hypothesis import strategies as st
 from nfcgcn.errors import ConfigError
 from nfcgcn.settings import (
     MOST_BYTES,
+    Settings,
     build_configs,
+    rate,
     read_assignments,
     read_number,
     read_settings,
     setting,
     settings_of,
+    takes,
     write_settings,
 )
 
@@ -110,6 +114,77 @@ def test_settings_say_what_they_are():
     ]  # fmt: skip
     assert [s.default for s in found.values()] == [2, 0.5, "red", None, 1.5]
     assert found["limit"].meaning == "at most"
+
+
+@dataclass(frozen=True)
+class Boiler(Settings):
+    valves: int = setting(2, "how many", low=1)
+    heat: float = setting(0.5, "how hot", above=0, high=100)
+    loss: float = rate(0.25, "what is lost")
+    fuel: Literal["coal", "wood"] = setting("coal", "what burns")
+    limit: int | None = setting(None, "at most", low=1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"valves": 1}, {"heat": 1e-9}, {"heat": 100}, {"loss": 0}, {"limit": 1}, {"limit": None}, {"fuel": "wood"}],
+    ids=str,
+)
+def test_values_at_their_bounds(values):
+    boiler = Boiler(**values)
+    assert {name: getattr(boiler, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"valves": 0}, "`valves` must be at least 1, got 0"),
+        ({"heat": 0.0}, "`heat` must be above 0 and at most 100, got 0.0"),
+        ({"heat": 100.5}, "`heat` must be above 0 and at most 100, got 100.5"),
+        ({"heat": float("nan")}, "`heat` must be above 0 and at most 100, got nan"),
+        ({"loss": 1}, "`loss` must be at least 0 and below 1, got 1"),
+        ({"loss": -0.1}, "`loss` must be at least 0 and below 1, got -0.1"),
+        ({"limit": 0}, "`limit` must be at least 1 or none, got 0"),
+        ({"fuel": "woods"}, "unknown fuel 'woods'; did you mean 'wood'?"),
+        ({"fuel": "oil"}, "unknown fuel 'oil'; choose from coal, wood"),
+    ],
+    ids=str,
+)
+def test_values_out_of_bounds(values, text):
+    with pytest.raises(ConfigError, match=message(text)):
+        Boiler(**values)
+
+
+class Train:
+    @takes(Boiler, positional=("valves",))
+    def __init__(self, wagons: int, *, config: Boiler, number: int = 7) -> None:
+        self.wagons, self.config, self.number = wagons, config, number
+
+
+def test_a_constructor_takes_settings_by_name_by_place_or_at_once():
+    train = Train(3, 4, heat=2.0, number=1)
+    assert (train.wagons, train.number, train.config) == (3, 1, Boiler(valves=4, heat=2.0))
+    assert Train(wagons=3, valves=4).config == Boiler(valves=4)
+    assert Train(3).config == Boiler()
+    given = Boiler(loss=0.5)
+    assert Train(3, config=given, number=2).config is given
+
+
+def test_a_constructor_tells_its_settings():
+    assert Train.__init__.config_class is Boiler
+    parameters = inspect.signature(Train).parameters
+    assert list(parameters) == ["wagons", "valves", "heat", "loss", "fuel", "limit", "number"]
+    assert parameters["heat"].default == 0.5
+    assert parameters["heat"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_a_constructor_refuses_what_it_does_not_know():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'heet'"):
+        Train(3, heet=1.0)
+    with pytest.raises(TypeError, match="missing a required argument: 'wagons'"):
+        Train()
+    with pytest.raises(ConfigError, match=message("`valves` must be at least 1, got 0")):
+        Train(3, 0)
 
 
 def test_assignments():

@@ -16,7 +16,7 @@ def edges_of(graph, dtype=torch.float64):
 
 
 def test_one_head_by_hand(four_nodes):
-    """One feature a node, W = 1: scores are LeakyReLU(3 h_i + h_j)."""
+    """One feature per node, W = 1: scores are LeakyReLU(3 h_i + h_j)."""
     layer = AttentionConv(1, 1, heads=1, join="concat", dropout=0.6).double().eval()
     with torch.no_grad():
         for parameter, value in ((layer.weight, 1.0), (layer.source, 1.0), (layer.target, 3.0), (layer.bias, 0.5)):

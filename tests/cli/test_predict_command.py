@@ -66,7 +66,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_predict_writes_a_row_a_node(run, digits_run):
+def test_predict_writes_one_row_per_node(run, digits_run):
     code, out, err = run("predict", str(digits_run), "digits", "--out", "deep/p.csv")
     assert (code, err) == (0, "")
     graph = nfcgcn.load("digits", neighbours=5)  # as in training, which the run remembers

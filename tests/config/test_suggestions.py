@@ -139,7 +139,7 @@ def test_unknown_models_are_refused(sparse_graph):
 
 
 def test_few_features_are_learnt_from_by_default():
-    """Two numbers a node that hint at its class, and edges within classes: the defaults use both."""
+    """Two numbers per node that hint at its class, and edges within classes: the defaults use both."""
     rng = np.random.default_rng(0)
     nodes = np.arange(300)
     labels = nodes % 2

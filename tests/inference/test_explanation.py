@@ -361,8 +361,7 @@ def test_refusals(sparse_graph, monkeypatch):
     with pytest.raises(
         GraphError,
         match=message(
-            "the model was made for 39 features per node, the graph has 40; explain it on a graph like the one it "
-            "learned from"
+            "the model was made for 39 features per node, got 40; explain it on a graph like the one it learned from"
         ),
     ):
         explain(NFCGCN(39, 8, 2, 3), sparse_graph, 0)

@@ -61,8 +61,8 @@ def test_a_node_by_hand():
     model = NFCGCN(2, 1, 0, 2, bandwidth=2, filters=1, kernel_size=2, stride=1).eval()
     with torch.no_grad():
         model.nfc.weight.copy_(torch.tensor([[[1, 2], [3, -1]]]))
-        model.output.weight.copy_(torch.tensor([[0.0], [0.5]]))
-        model.output.bias.copy_(torch.tensor([0, 0.25]))
+        model.classifier.weight.copy_(torch.tensor([[0.0], [0.5]]))
+        model.classifier.bias.copy_(torch.tensor([0, 0.25]))
     reasons = why(model, graph)
     assert reasons.title == "Why node me is in class yes"
     assert reasons.csv == (

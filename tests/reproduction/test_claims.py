@@ -109,7 +109,8 @@ def test_parts_make_a_verdict():
         (
             "Outperforms all baselines",
             CASES["Outperforms all baselines"][2],
-            "Cora: above 3 of 4 baselines, below GAT; smallest difference: \u22122.00 (\u22122.00 to \u22122.00) against GAT",
+            "Cora: above 3 of 4 baselines, below GAT; "
+            "smallest difference: \u22122.00 (\u22122.00 to \u22122.00) against GAT",
         ),
         (
             "Converges in fewer epochs",

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,7 @@ from nfcgcn.reproduction import (
 from nfcgcn.reproduction.experiment import Setup, entries, read_experiment
 from nfcgcn.reproduction.ledger import FILE
 from nfcgcn.reproduction.measurement import degrees, describe_machine, measure, reach
+from nfcgcn.reproduction.runner import delayed_interrupt
 from nfcgcn.reproduction.schedule import unfinished
 from nfcgcn.training import Run
 
@@ -298,7 +300,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_finished_runs(tmp_path):
     series = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         while len(processes := started_by(series.pid)) < 3:  # two for the runs, and multiprocessing's own
-            assert series.poll() is None
+            assert series.poll() is None, series.stderr.read()
             time.sleep(0.01)
         assert all(blocks(process, signal.SIGINT) for process in processes)
         os.killpg(series.pid, signal.SIGINT)
@@ -314,6 +316,30 @@ def test_ctrl_c_ends_all_processes_and_keeps_finished_runs(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert {record["kind"] for record in read_ledger(tmp_path)} <= {"train"}  # all lines are complete
+
+
+def test_ctrl_c_waits_until_a_process_is_started():
+    """Also if another thread than the main one receives the signal."""
+    delivered, finished = threading.Event(), False
+
+    def interrupt():
+        signal.raise_signal(signal.SIGINT)
+        delivered.set()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), delayed_interrupt():
+            # Threads inherit the mask: unblock Ctrl-C while this one starts, as it was when others started.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            delivered.wait()
+            thread.join()
+            finished = True
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert finished
 
 
 def started_by(process):

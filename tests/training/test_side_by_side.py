@@ -148,16 +148,17 @@ def test_together_on_the_cpu_is_one_after_the_other(graph):
     assert runs[1].history == alone.history
 
 
+@pytest.fixture(scope="module")
+def digits():
+    from scipy.sparse import csr_array
+
+    graph = load("digits")
+    return replace(graph, features=csr_array(graph.features))
+
+
 @pytest.mark.gpu
 class TestOnADevice:
     config = make_config("nfc-gcn", dataset="digits", settings={"epochs": 60})
-
-    @pytest.fixture(scope="class")
-    def digits(self):
-        graph = load("digits")
-        from scipy.sparse import csr_array
-
-        return replace(graph, features=csr_array(graph.features))
 
     @pytest.mark.parametrize("settings", [{}, {"activation": "tanh"}, {"num_layers": 0}], ids=str)
     def test_runs_together_are_to_the_bit_what_they_are_alone(self, digits, settings):

@@ -121,12 +121,12 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     """
     if not 0 <= node < graph.num_nodes:
         raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
+    path = make_path(model, graph, np.array([node]))
     scores = _model_scores(model, graph, np.array([node]))[0]
     predicted = int(scores.argmax())
     target = predicted if target is None else target
     if not 0 <= target < len(scores):
         raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
-    path = make_path(model, graph, np.array([node]))
     integral = _integrate(path, lambda scores: scores[0, target])
     slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
     contributions = path.contributions(integral.points)
@@ -174,10 +174,11 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
 @torch.no_grad()
 def _model_scores(model: NodeClassifier, graph: Graph, nodes: Ints) -> Tensor:
     """Return what the model itself says of `nodes`, ``[nodes, C]``: the truth that an explanation is held to."""
-    was_training, device = model.training, next(model.parameters()).device
+    was_training, first = model.training, next(model.parameters())
+    device, dtype = first.device, first.dtype
     try:
         scores = model.eval().score_nodes(
-            graph.x.to(device), graph.edge_index.to(device), torch.from_numpy(nodes).to(device)
+            graph.x.to(device, dtype), graph.edge_index.to(device), torch.from_numpy(nodes).to(device)
         )
     finally:
         model.train(was_training)

@@ -85,7 +85,7 @@ class MapPath(FeaturePath):
                 "explain it on a graph like the one it learned from"
             )
         # The one that prediction draws, whatever device the model is on.
-        everywhere = copy.deepcopy(model).cpu().nfc.table(model.scale(graph.x), graph.edge_index).numpy()
+        everywhere = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edge_index).numpy()
         self.model = _double(model)
         self.config = model.config
         self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()

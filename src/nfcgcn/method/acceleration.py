@@ -119,7 +119,7 @@ def remembered(
     def look_up(tensor: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if _only is not None or tensor.requires_grad:
             return function(tensor, *args, **kwargs)
-        others = (*args, *sorted(kwargs.items()))
+        others = (*args, *(part for item in sorted(kwargs.items()) for part in item))
         key = tuple(_Same(a, version_of(a)) if isinstance(a, Tensor) else a for a in others)
         results: OrderedDict[Any, T] | None
         version, results = known.get(tensor) or (None, None)

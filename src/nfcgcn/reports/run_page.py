@@ -120,9 +120,8 @@ def _describe_curves(page: Page) -> str:
 def _describe_confusion(matrix: Array, class_names: Sequence[str]) -> str:
     counts = np.asarray(matrix)
     right, total = np.trace(counts), counts.sum()
-    text = (
-        f"Confusion matrix of {counted(len(counts), 'class', 'classes')}: {right:,} of {total:,} test nodes are right"
-    )
+    text = f"Confusion matrix of {counted(len(counts), 'class', 'classes')}: "
+    text += f"{right:,} of {total:,} test nodes are predicted correctly"
     errors = counts - np.diag(np.diag(counts))
     if errors.any():
         true, predicted = np.unravel_index(errors.argmax(), errors.shape)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import connection, get_context, resource_tracker
@@ -171,13 +172,9 @@ class _Worker:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
-        # Only the first process handles Ctrl-C. What is blocked now is blocked in the new process from its start.
         resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with delayed_interrupt():
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.task: Task | None = None
 
@@ -208,6 +205,28 @@ class _Worker:
         self.pipe.close()
         self.process.terminate()
         self.process.join()
+
+
+@contextmanager
+def delayed_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the block ends, and block it in processes that are started meanwhile.
+
+    Only the first process handles Ctrl-C: a new process inherits the mask. For this process the mask is not enough,
+    because another of its threads may receive the signal, and Python then interrupts the main thread all the same. A
+    process that is only half started would print a traceback.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    arrived: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, lambda number, _: arrived.append(number)) if in_main_thread else None
+    try:
+        yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if arrived:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:

@@ -117,7 +117,7 @@ BAD_NODES = {
     "dates": (
         "id,day\na,2020-01-05\nb,2021-02-03T10:00\n",
         {},
-        "column 'day' of nodes.csv holds dates, which are no features as they are; "
+        "column 'day' of nodes.csv holds dates, which cannot be features as they are; "
         "turn them into numbers (a year, days since), or leave the column out with --ignore",
     ),
     "infinite": (
@@ -229,7 +229,7 @@ def test_bad_edges(tmp_path, case):
 
 BAD_BYTES = {
     "UTF-16": (NODES.encode("utf-16"), "FILE is UTF-16; save it as UTF-8"),
-    "UTF-16 without a mark": (NODES.encode("utf-16-le"), "FILE holds zero bytes: it is no text table in UTF-8"),
+    "UTF-16 without a mark": (NODES.encode("utf-16-le"), "FILE holds zero bytes: it is not a text table in UTF-8"),
     "Latin-1": (NODES.replace("cats", "chatée").encode("latin-1"), "FILE is not UTF-8 (byte 0xe9); save it as UTF-8"),
     "Latin-1 far down": (
         b"id,x\n" + b"".join(b"%d,1\n" % i for i in range(200_000)) + b"\xe9,1\n",
@@ -241,7 +241,7 @@ BAD_BYTES = {
         b"id,x\na," + b"y" * 200_000,
         "FILE cannot be read as a table: a cell is longer than 131,072 characters, or a quote is never closed",
     ),
-    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "FILE holds zero bytes: it is no text table in UTF-8"),
+    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "FILE holds zero bytes: it is not a text table in UTF-8"),
 }
 
 
@@ -263,7 +263,7 @@ def test_a_gzip_bomb_is_refused_while_it_unpacks(tmp_path):
 def test_a_damaged_gzip_file(tmp_path):
     path = tmp_path / "nodes.csv.gz"
     path.write_bytes(gzip.compress(NODES.encode())[:-12])
-    with pytest.raises(DatasetError, match=r"nodes\.csv\.gz is no sound text table file: Compressed file ended"):
+    with pytest.raises(DatasetError, match=r"nodes\.csv\.gz is not a valid text table file: Compressed file ended"):
         read_tables(path)
     path.write_bytes(b"plain")
     with pytest.raises(DatasetError, match=r"^cannot read .*nodes\.csv\.gz: Not a gzipped file"):

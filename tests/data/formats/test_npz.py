@@ -127,7 +127,7 @@ def test_names_that_no_array_could_keep_are_refused(tmp_path):
     assert str(caught.value) == "`node_names` holds 'b\\x00', whose last character NumPy would drop; rename it"
     with pytest.raises(GraphError) as caught:
         write_npz(named("\ud800"), tmp_path / "g.npz")
-    assert str(caught.value) == "a name in `node_names` is no valid text: '\\ud800'; rename it"
+    assert str(caught.value) == "a name in `node_names` is not valid text: '\\ud800'; rename it"
     assert entries(tmp_path) == []
 
 
@@ -324,7 +324,7 @@ def test_headers_that_lie(tmp_path, monkeypatch, case):
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04rest", pickle.dumps([1])])
 def test_no_zip_at_all(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(DatasetError, match=r"a\.npz is no sound \.npz file: File is not a zip file$"):
+    with pytest.raises(DatasetError, match=r"a\.npz is not a valid \.npz file: File is not a zip file$"):
         read_npz(tmp_path / "a.npz")
 
 
@@ -334,7 +334,7 @@ def test_a_damaged_member(tmp_path):
     blob = bytearray(buffer.getvalue())
     blob[blob.find(b"\x93NUMPY") + 140] ^= 255
     (tmp_path / "a.npz").write_bytes(blob)
-    with pytest.raises(DatasetError, match=r"is no sound \.npz file: Bad CRC-32"):
+    with pytest.raises(DatasetError, match=r"is not a valid \.npz file: Bad CRC-32"):
         read_npz(tmp_path / "a.npz")
 
 

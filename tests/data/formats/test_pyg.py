@@ -103,7 +103,9 @@ def test_old_pickles_are_refused_and_nothing_runs(tmp_path):
     path.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
     with pytest.raises(DatasetError) as caught:
         load(path)
-    assert str(caught.value) == (f"{path} is no .pt file of PyTorch 1.6 or later; save the data again with torch.save")
+    assert str(caught.value) == (
+        f"{path} is not a .pt file of PyTorch 1.6 or later; save the data again with torch.save"
+    )
     assert not (tmp_path / "sprung").exists()
 
 
@@ -134,7 +136,7 @@ BAD = {
     ),
     "regression": (
         data(y=torch.rand(3)),
-        "the PyG data's `y` must be one integer class a node, got torch.float32 [3]",
+        "the PyG data's `y` must be one integer class per node, got torch.float32 [3]",
     ),
     "huge class": (
         data(y=torch.tensor([0, 1, 2**40])),
@@ -142,7 +144,7 @@ BAD = {
     ),
     "few labels": (
         data(y=torch.tensor([0, 1])),
-        "`labels` must be 3 int64 numbers, one a node, got int64 of shape (2,)",
+        "`labels` must be 3 int64 numbers, one per node, got int64 of shape (2,)",
     ),
     "edge outside": (
         data(edge_index=torch.tensor([[0], [7]])),
@@ -156,7 +158,7 @@ BAD = {
     "names": (data(class_names=[1, 2]), "`class_names` in FILE must be a list of texts"),
     "few in a mask": (
         data(train_mask=mask(0), val_mask=mask(1), test_mask=torch.ones(2, dtype=torch.bool)),
-        "`test_mask` of 'own' must be 3 booleans, a node each, got torch.bool [2]",
+        "`test_mask` of 'own' must be 3 booleans, one per node, got torch.bool [2]",
     ),
     "masks overlap": (
         data(train_mask=mask(0), val_mask=mask(0), test_mask=mask(1)),

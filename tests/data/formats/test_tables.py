@@ -346,7 +346,7 @@ def test_encoding_survives_json(folder):
 
 
 SPOILT = {
-    "no object": ([], "the encoding is damaged: it is no JSON object; train anew"),
+    "no object": ([], "the encoding is damaged: it is not a JSON object; train anew"),
     "format": ({"format": 7}, "the encoding has format 7, this version of nfcgcn reads 1; train anew"),
     "columns": ({"columns": "x"}, "the encoding is damaged: `columns` must be a list of columns; train anew"),
     "kind": (
