@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nfcgcn.kernels.product import aggregate, multiply, product
 from nfcgcn.kernels.product.reference import Sparse
-from nfcgcn.kernels.rows import add_slots, shifted
+from nfcgcn.kernels.rows import add_slots, gathered, shifted
 from nfcgcn.layers import Linear, Remembered, adjacency_lists, at_least_one, check_rate
 from nfcgcn.models import NodeClassifier
 from nfcgcn.randomness import generator
@@ -60,7 +60,7 @@ class SampledClassifier(NodeClassifier):
         """Return class scores before the softmax, ``[N, out_channels]``."""
         h = multiply(self.read(x, self.dropout), self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
         table = self.table(x, edge_index)
-        weighted = self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)
+        weighted = self.coefficients(h, table, edge_index)[:, :, None] * gathered(h, table)
         return shifted(add_slots(weighted), self.output.bias)
 
     def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -126,5 +126,4 @@ class GAT5(SampledClassifier):
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
         """Return ``[N, bandwidth]``; they sum to 1 in each row."""
         scores = product(h, self.attention)
-        # `F.embedding` and not `scores[table, 1]`, whose gradient adds up in an order that depends on the threads.
-        return F.leaky_relu(scores[:, :1] + F.embedding(table, scores[:, 1:]).squeeze(2), 0.2).softmax(1)
+        return F.leaky_relu(scores[:, :1] + gathered(scores[:, 1:], table).squeeze(2), 0.2).softmax(1)

@@ -1,4 +1,4 @@
-"""Sums over rows, and what has one for a gradient: a row added to or multiplied by every row.
+"""Sums over rows, and what has one for a gradient: a row added to or multiplied by all, rows read by a table.
 
 ======================  ===========================================================================================
 variant                 runs
@@ -36,6 +36,11 @@ def scaled(h: Tensor, row: Tensor) -> Tensor:
     return _scaled(h, row) if has_kernel(h, row) else reference.scaled(h, row)
 
 
+def gathered(h: Tensor, table: Tensor) -> Tensor:
+    """Return the rows that a table of row numbers names: ``[N, n, H]`` for ``h [M, H]`` and ``table [N, n]``."""
+    return _gathered(h, table) if has_kernel(h) else reference.gathered(h, table)
+
+
 def add_slots(h: Tensor) -> Tensor:
     """Return the sum over the slots, ``[N, H]`` for ``h [N, n, H]``: one after the other, whatever the threads."""
     return reduce(torch.add, h.unbind(1))
@@ -50,6 +55,11 @@ def _cpu() -> ModuleType:
 @opaque
 def _column_sums(h: Tensor) -> Tensor:
     return _cpu().column_sums(h)  # type: ignore[no-any-return]
+
+
+@opaque
+def _gathered(h: Tensor, table: Tensor) -> Tensor:
+    return _cpu().gathered(h, table)  # type: ignore[no-any-return]
 
 
 @opaque

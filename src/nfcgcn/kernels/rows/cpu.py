@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfcgcn.kernels.compiler import follow_torch
 from nfcgcn.kernels.product.cpu import transposed_product
+from nfcgcn.kernels.rows import loops
 
 
 def _sums(h: Tensor) -> Tensor:
@@ -50,6 +52,26 @@ class _Scaled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         h, row = ctx.saved_tensors
         return grad * row, _sums(grad * h) if ctx.needs_input_grad[1] else None
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
+        ctx.table, ctx.shape = table, h.shape
+        return h[table]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        out, table = grad.new_zeros(ctx.shape), ctx.table.flatten().contiguous()
+        follow_torch()
+        loops.add_rows(table.numpy(), grad.reshape(len(table), ctx.shape[1]).contiguous().numpy(), out.numpy())
+        return out, None
+
+
+def gathered(h: Tensor, table: Tensor) -> Tensor:
+    """See the reference."""
+    return _Gathered.apply(h, table)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def column_sums(h: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -18,3 +19,8 @@ def shifted(h: Tensor, row: Tensor) -> Tensor:
 def scaled(h: Tensor, row: Tensor) -> Tensor:
     """Return ``h * row``."""
     return h * row
+
+
+def gathered(h: Tensor, table: Tensor) -> Tensor:
+    """Return ``h[table]``."""
+    return F.embedding(table, h)
