@@ -63,17 +63,17 @@ def multiply(x: Factor, matrix: Tensor) -> Tensor:
         return _drop_and_multiply(x.whole, matrix, x.rate, x.seed)
     if x.layout != torch.sparse_csr:
         return product(x, matrix)
-    return _drop_and_multiply(x, matrix, 0.0) if has_kernel(x, matrix) else sparse_product(Sparse.from_csr(x), matrix)
+    return _multiply_once(x, matrix)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
-    return _multiply_dense(a, b) if has_kernel(a, b) else reference.product(a, b)
+    return _multiply_dense(a, b) if a.device.type == "cpu" else reference.product(a, b)
 
 
 def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
     """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
-    return _multiply_sparse(a, dense) if has_kernel(a.matrix, dense) else reference.sparse_product(a, dense)
+    return _multiply_sparse(a, dense) if dense.device.type == "cpu" else reference.sparse_product(a, dense)
 
 
 def aggregate(a: Sparse, x: Factor) -> Tensor:
@@ -107,7 +107,16 @@ def _drop_and_multiply(x: Tensor, matrix: Tensor, rate: float, seed: Tensor | No
 
 
 @opaque
+def _multiply_once(x: Tensor, matrix: Tensor) -> Tensor:
+    if not has_kernel(x, matrix):
+        return sparse_product(Sparse.from_csr(x), matrix)
+    return _drop_and_multiply(x, matrix, 0.0)
+
+
+@opaque
 def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
+    if not has_kernel(a, b):
+        return reference.product(a, b)
     from nfcgcn.kernels.product import cpu
 
     return cpu.product(a, b)
@@ -115,6 +124,8 @@ def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
 
 @opaque
 def _multiply_sparse(a: Sparse, dense: Tensor) -> Tensor:
+    if not has_kernel(a.matrix, dense):
+        return reference.sparse_product(a, dense)
     from nfcgcn.kernels.product import cpu
 
     return cpu.sparse_product(a, dense)

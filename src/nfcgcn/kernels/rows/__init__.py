@@ -11,7 +11,6 @@ variant                 runs
 from __future__ import annotations
 
 from functools import reduce
-from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -23,22 +22,22 @@ from nfcgcn.kernels.rows import reference
 
 def column_sums(h: Tensor) -> Tensor:
     """Return the sum of the rows, ``[H]`` for ``h [N, H]``."""
-    return _column_sums(h) if has_kernel(h) else reference.column_sums(h)
+    return _on_cpu("column_sums", h) if h.device.type == "cpu" else reference.column_sums(h)
 
 
 def shifted(h: Tensor, row: Tensor) -> Tensor:
     """Return ``h + row`` for ``h [N, H]`` and ``row [H]``."""
-    return _shifted(h, row) if has_kernel(h, row) else reference.shifted(h, row)
+    return _on_cpu("shifted", h, row) if h.device.type == "cpu" else reference.shifted(h, row)
 
 
 def scaled(h: Tensor, row: Tensor) -> Tensor:
     """Return ``h * row`` for ``h [N, H]`` and ``row [H]``."""
-    return _scaled(h, row) if has_kernel(h, row) else reference.scaled(h, row)
+    return _on_cpu("scaled", h, row) if h.device.type == "cpu" else reference.scaled(h, row)
 
 
 def gathered(h: Tensor, table: Tensor) -> Tensor:
     """Return the rows that a table of row numbers names: ``[N, n, H]`` for ``h [M, H]`` and ``table [N, n]``."""
-    return _gathered(h, table) if has_kernel(h) else reference.gathered(h, table)
+    return _on_cpu("gathered", h, table) if h.device.type == "cpu" else reference.gathered(h, table)
 
 
 def add_slots(h: Tensor) -> Tensor:
@@ -46,27 +45,10 @@ def add_slots(h: Tensor) -> Tensor:
     return reduce(torch.add, h.unbind(1))
 
 
-def _cpu() -> ModuleType:
+@opaque
+def _on_cpu(operation: str, *inputs: Tensor) -> Tensor:
+    if not has_kernel(*(t for t in inputs if t.is_floating_point())):
+        return getattr(reference, operation)(*inputs)  # type: ignore[no-any-return]
     from nfcgcn.kernels.rows import cpu
 
-    return cpu
-
-
-@opaque
-def _column_sums(h: Tensor) -> Tensor:
-    return _cpu().column_sums(h)  # type: ignore[no-any-return]
-
-
-@opaque
-def _gathered(h: Tensor, table: Tensor) -> Tensor:
-    return _cpu().gathered(h, table)  # type: ignore[no-any-return]
-
-
-@opaque
-def _shifted(h: Tensor, row: Tensor) -> Tensor:
-    return _cpu().shifted(h, row)  # type: ignore[no-any-return]
-
-
-@opaque
-def _scaled(h: Tensor, row: Tensor) -> Tensor:
-    return _cpu().scaled(h, row)  # type: ignore[no-any-return]
+    return getattr(cpu, operation)(*inputs)  # type: ignore[no-any-return]
