@@ -326,9 +326,9 @@ def test_ctrl_c_waits_until_a_process_is_started():
         signal.raise_signal(signal.SIGINT)
         delivered.set()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), delayed_interrupt():
+    def start_and_wait():
+        nonlocal finished
+        with delayed_interrupt():
             # Threads inherit the mask: unblock Ctrl-C while this one starts, as it was when others started.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             thread = threading.Thread(target=interrupt)
@@ -337,6 +337,11 @@ def test_ctrl_c_waits_until_a_process_is_started():
             delivered.wait()
             thread.join()
             finished = True
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_and_wait()
     finally:
         signal.signal(signal.SIGINT, before)
     assert finished

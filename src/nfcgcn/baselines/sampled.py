@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.kernels.products import aggregate
-from nfcgcn.kernels.rows import add_slots
+from nfcgcn.kernels.rows import add_slots, gathered
 from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
@@ -68,7 +68,7 @@ class SampledClassifier(NodeClassifier):
         features = dropout(self.scale(x), self.config.dropout, self.training)
         h = multiply(features, self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
         table = self.table(x, edge_index)
-        slots = self.coefficients(h, table, edge_index)[:, :, None] * F.embedding(table, h)
+        slots = self.coefficients(h, table, edge_index)[:, :, None] * gathered(h, table)
         return add_bias(add_slots(slots), self.output.bias)
 
     def table(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -125,5 +125,4 @@ class GAT5(SampledClassifier):
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
         """Return ``[N, bandwidth]``; they sum to 1 in each row."""
         scores = multiply(h, self.attention)
-        # `F.embedding` and not `scores[table, 1]`, whose gradient adds up in an order that depends on the threads.
-        return F.leaky_relu(scores[:, :1] + F.embedding(table, scores[:, 1:]).squeeze(2), 0.2).softmax(1)
+        return F.leaky_relu(scores[:, :1] + gathered(scores[:, 1:], table).squeeze(2), 0.2).softmax(1)

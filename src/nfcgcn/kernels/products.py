@@ -33,12 +33,12 @@ class Dropped(NamedTuple):
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a @ b`` for dense ``a [M, F]`` and ``b [F, H]``."""
-    return _multiply_dense(a, b) if has_kernel(a, b) else a @ b
+    return _multiply_dense(a, b) if a.device.type == "cpu" else a @ b
 
 
 def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
     """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
-    return _multiply_sparse(a, dense) if has_kernel(a.matrix, dense) else sparse.sparse_product(a, dense)
+    return _multiply_sparse(a, dense) if dense.device.type == "cpu" else sparse.sparse_product(a, dense)
 
 
 def aggregate(a: Sparse, x: Tensor) -> Tensor:
@@ -65,6 +65,8 @@ def _to_scipy(x: Tensor) -> sp.csr_array:
 
 @opaque
 def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
+    if not has_kernel(a, b):
+        return a @ b
     from nfcgcn.kernels.cpu import product as cpu
 
     return cpu.product(a, b)
@@ -72,6 +74,8 @@ def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
 
 @opaque
 def _multiply_sparse(a: Sparse, dense: Tensor) -> Tensor:
+    if not has_kernel(a.matrix, dense):
+        return sparse.sparse_product(a, dense)
     from nfcgcn.kernels.cpu import product as cpu
 
     return cpu.sparse_product(a, dense)

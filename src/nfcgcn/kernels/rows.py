@@ -1,11 +1,14 @@
-"""Sums over rows, and what has one for a gradient: a row added to or multiplied by every row."""
+"""Sums over rows, and what has one for a gradient: a row added to or multiplied by all, rows read by a table.
+
+On the CPU they are our own loops, whose bits depend on no number of threads.
+"""
 
 from __future__ import annotations
 
 from functools import reduce
-from types import ModuleType
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.kernels.products import has_kernel
@@ -14,17 +17,26 @@ from nfcgcn.method.acceleration import opaque
 
 def column_sums(h: Tensor) -> Tensor:
     """Return the sum of the rows, ``[H]`` for ``h [N, H]``."""
-    return _column_sums(h) if has_kernel(h) else h.sum(0)
+    sums = _on_cpu("column_sums", h)
+    return h.sum(0) if sums is None else sums
 
 
 def shifted(h: Tensor, row: Tensor) -> Tensor:
     """Return ``h + row`` for ``h [N, H]`` and ``row [H]``."""
-    return _shifted(h, row) if has_kernel(h, row) else h + row
+    rows = _on_cpu("shifted", h, row)
+    return h + row if rows is None else rows
 
 
 def scaled(h: Tensor, row: Tensor) -> Tensor:
     """Return ``h * row`` for ``h [N, H]`` and ``row [H]``."""
-    return _scaled(h, row) if has_kernel(h, row) else h * row
+    rows = _on_cpu("scaled", h, row)
+    return h * row if rows is None else rows
+
+
+def gathered(h: Tensor, table: Tensor) -> Tensor:
+    """Return the rows that a table of row numbers names: ``[N, n, H]`` for ``h [M, H]`` and ``table [N, n]``."""
+    rows = _on_cpu("gathered", h, table)
+    return F.embedding(table, h) if rows is None else rows
 
 
 def add_slots(h: Tensor) -> Tensor:
@@ -32,22 +44,11 @@ def add_slots(h: Tensor) -> Tensor:
     return reduce(torch.add, h.unbind(1))
 
 
-def _cpu() -> ModuleType:
-    from nfcgcn.kernels.cpu import rows as cpu
-
-    return cpu
-
-
 @opaque
-def _column_sums(h: Tensor) -> Tensor:
-    return _cpu().column_sums(h)  # type: ignore[no-any-return]
+def _on_cpu(operation: str, *inputs: Tensor) -> Tensor | None:
+    """Compute an operation by our own loops; None where they cannot."""
+    if not has_kernel(*(t for t in inputs if t.is_floating_point())):
+        return None
+    from nfcgcn.kernels.cpu import rows
 
-
-@opaque
-def _shifted(h: Tensor, row: Tensor) -> Tensor:
-    return _cpu().shifted(h, row)  # type: ignore[no-any-return]
-
-
-@opaque
-def _scaled(h: Tensor, row: Tensor) -> Tensor:
-    return _cpu().scaled(h, row)  # type: ignore[no-any-return]
+    return getattr(rows, operation)(*inputs)  # type: ignore[no-any-return]

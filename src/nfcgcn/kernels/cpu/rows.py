@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfcgcn.kernels.cpu import rows_loops as loops
+from nfcgcn.kernels.cpu.compiler import follow_torch
 from nfcgcn.kernels.cpu.product import transposed_product
 
 
@@ -52,16 +54,36 @@ class _Scaled(torch.autograd.Function):
         return grad * row, _sums(grad * h) if ctx.needs_input_grad[1] else None
 
 
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
+        ctx.table, ctx.shape = table, h.shape
+        return h[table]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        out, table = grad.new_zeros(ctx.shape), ctx.table.flatten().contiguous()
+        follow_torch()
+        loops.add_rows(table.numpy(), grad.reshape(len(table), ctx.shape[1]).contiguous().numpy(), out.numpy())
+        return out, None
+
+
+def gathered(h: Tensor, table: Tensor) -> Tensor:
+    """See `nfcgcn.kernels.rows`."""
+    return _Gathered.apply(h, table)  # type: ignore[no-untyped-call,no-any-return]
+
+
 def column_sums(h: Tensor) -> Tensor:
-    """See the reference."""
+    """See `nfcgcn.kernels.rows`."""
     return _ColumnSums.apply(h)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def shifted(h: Tensor, row: Tensor) -> Tensor:
-    """See the reference."""
+    """See `nfcgcn.kernels.rows`."""
     return _Shifted.apply(h, row)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def scaled(h: Tensor, row: Tensor) -> Tensor:
-    """See the reference."""
+    """See `nfcgcn.kernels.rows`."""
     return _Scaled.apply(h, row)  # type: ignore[no-untyped-call,no-any-return]

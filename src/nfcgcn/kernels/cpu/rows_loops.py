@@ -1,0 +1,25 @@
+"""The loop that adds rows up where a table says, compiled by Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import prange
+
+from nfcgcn.kernels.cpu.compiler import compiled
+
+PIECES = 8
+"""Ranges of target rows, each the work of one thread, which reads the whole table for it."""
+
+
+@compiled
+def add_rows(table: Any, rows: Any, out: Any) -> None:
+    """``out[table[e]] += rows[e]`` for each e, in this order."""
+    num_targets, width = out.shape
+    for piece in prange(PIECES):
+        first, stop = num_targets * piece // PIECES, num_targets * (piece + 1) // PIECES
+        for entry in range(len(table)):
+            target = table[entry]
+            if first <= target < stop:
+                for column in range(width):
+                    out[target, column] += rows[entry, column]
