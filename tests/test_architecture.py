@@ -15,8 +15,8 @@ ORDER = [
     {"errors"},
     {"files", "randomness", "settings"},
     {"graph"},
-    {"data", "kernels"},
-    {"method"},
+    {"data", "method"},
+    {"kernels"},
     {"baselines"},
     {"training"},
     {"config"},
@@ -101,6 +101,27 @@ def test_no_cycles_within_folders():
 
     for name in graph:
         visit(name, [])
+
+
+def test_few_modules_stand_alone():
+    loose = [module for module in MODULES if len(module.parts) == 1]
+    assert len(loose) <= 12, loose
+
+
+def test_the_method_is_plain_torch():
+    allowed = {"errors", "graph", "method", "randomness", "settings"}
+    for module in MODULES:
+        if stage_of(module) == "method":
+            assert {name.split(".")[1] for name in imported(module)} <= allowed, module
+
+
+@pytest.mark.parametrize(
+    ("folder", "other"), [("cpu", "gpu"), ("gpu", "cpu"), ("reference", "cpu"), ("reference", "gpu")]
+)
+def test_kernels_of_one_device_know_nothing_of_another(folder, other):
+    for module in MODULES:
+        if module.parts[:2] == ("kernels", folder):
+            assert not [name for name in imported(module) if name.startswith(f"nfcgcn.kernels.{other}")], module
 
 
 def test_no_file_for_the_homeless():

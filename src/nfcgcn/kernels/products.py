@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from nfcgcn.graph import csr_tensor
-from nfcgcn.kernels import sparse
 from nfcgcn.kernels.choice import numba_refusal
 from nfcgcn.kernels.reference.masks import drop_entries
 from nfcgcn.kernels.sparse import Sparse
+from nfcgcn.kernels.sparse import sparse_product as torch_sparse_product
 from nfcgcn.method.acceleration import opaque
 
 
@@ -38,7 +38,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
     """Return ``a @ dense``; the sparse matrix is a constant and gets no gradient."""
-    return _multiply_sparse(a, dense) if dense.device.type == "cpu" else sparse.sparse_product(a, dense)
+    return _multiply_sparse(a, dense) if dense.device.type == "cpu" else torch_sparse_product(a, dense)
 
 
 def aggregate(a: Sparse, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def _multiply_dense(a: Tensor, b: Tensor) -> Tensor:
 @opaque
 def _multiply_sparse(a: Sparse, dense: Tensor) -> Tensor:
     if not has_kernel(a.matrix, dense):
-        return sparse.sparse_product(a, dense)
+        return torch_sparse_product(a, dense)
     from nfcgcn.kernels.cpu import product as cpu
 
     return cpu.sparse_product(a, dense)
