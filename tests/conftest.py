@@ -10,6 +10,9 @@ from pathlib import Path
 # OpenMP's threads spin while they wait; where others work on the same cores that made the suite ten times slower. It is
 # read when torch is loaded, and changes no number.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# The suite runs in several processes, one thread each: threads of one that wait for each other would wait for the other
+# processes too. Tests that are about threads set their number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # So that bits can be compared for up to four threads on any machine; read when torch and Numba are loaded.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(4, os.cpu_count() or 1)))
 os.environ.setdefault("MKL_DYNAMIC", "FALSE")
