@@ -104,10 +104,13 @@ def edit_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v != "delete"}))
 
 
-@pytest.mark.parametrize("found", [3, 1, "2"], ids=["newer", "older", "text"])
+@pytest.mark.parametrize("found", [4, 2, "3"], ids=["newer", "older", "text"])
 def test_formats_of_other_versions(run_folder, found):
     edit_config(run_folder, format=found)
-    text = f"{run_folder} has format {found}, this version of nfcgcn reads 2; train anew"
+    text = (
+        f"{run_folder} has format {found}; this version of nfcgcn reads 3 and draws neighbours otherwise than older ones, "
+        "so train again"
+    )
     with pytest.raises(CheckpointError, match=message(text)):
         load_model(run_folder)
 

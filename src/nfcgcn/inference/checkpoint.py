@@ -20,7 +20,7 @@ from nfcgcn.graph import Graph, Ints
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Run
 
-FORMAT = 2
+FORMAT = 3
 """Version of the run folder's layout; a reader refuses versions it does not know."""
 
 
@@ -117,7 +117,10 @@ def load_run(folder: Path | str) -> SavedRun:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         found = config["format"]
         if found != FORMAT:
-            raise CheckpointError(f"{folder} has format {found}, this version of nfcgcn reads {FORMAT}; train anew")
+            raise CheckpointError(
+                f"{folder} has format {found}; this version of nfcgcn reads {FORMAT} and draws neighbours otherwise than "
+                "older ones, so train again"
+            )
         weights = folder / "weights.safetensors"
         weights.stat()  # names the file where it is missing, which safetensors does not
         state = load_file(weights)
