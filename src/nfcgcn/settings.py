@@ -94,19 +94,24 @@ class Settings:
             s.check(getattr(self, name))
 
 
+_declared: dict[type, dict[str, Setting]] = {}
+
+
 def settings_of(config_class: type) -> dict[str, Setting]:
     """List the settings of a config class by name."""
-    hints = get_type_hints(config_class)
-    return {
-        f.name: Setting(
-            f.name,
-            hints[f.name],
-            None if f.default is MISSING else f.default,
-            f.metadata["meaning"],
-            f.metadata["bounds"],
-        )
-        for f in fields(config_class)
-    }
+    if config_class not in _declared:  # to read the types takes a while, and a config is checked each time it is made
+        hints = get_type_hints(config_class)
+        _declared[config_class] = {
+            f.name: Setting(
+                f.name,
+                hints[f.name],
+                None if f.default is MISSING else f.default,
+                f.metadata["meaning"],
+                f.metadata["bounds"],
+            )
+            for f in fields(config_class)
+        }
+    return dict(_declared[config_class])
 
 
 def takes(config_class: type, *, positional: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
