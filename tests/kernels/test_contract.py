@@ -131,7 +131,7 @@ def bits_by_threads(*inputs, **options):
         (unwritten_memory, "value is off by nan"),
         (another_mask, "value is off by"),
         (writes_to_its_input, "changes its input neighbours"),
-        (bits_by_threads, "other bits in a second call with 1 threads"),
+        (bits_by_threads, "other bits in a second call with"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
