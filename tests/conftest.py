@@ -28,6 +28,7 @@ from hypothesis import settings
 from nfcgcn.graph import Graph
 from random_graphs import random_graph
 
+torch.set_num_threads(1)  # whatever OMP_NUM_THREADS says, which the processes that tests start follow
 settings.register_profile("suite", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("suite")
 

@@ -208,7 +208,7 @@ MISSING = {
     "text and none": lambda y, hide: [None if h else f"class {v}" for v, h in zip(y, hide, strict=True)],
     "text and nan": lambda y, hide: pd.Series([np.nan if h else f"{v}" for v, h in zip(y, hide, strict=True)]),
     "pandas Int64": lambda y, hide: pd.Series(y, dtype="Int64").mask(pd.Series(hide)),
-    "minus one is a class": lambda y, hide: np.where(hide, np.nan, y - 1.0),
+    "-1 as a class": lambda y, hide: np.where(hide, np.nan, y - 1.0),
 }
 
 
@@ -395,17 +395,17 @@ BAD_INPUT = {
     "fraction": ({}, {}, [0, 0.5], [0, 1], "with `graph`, X must hold node numbers or node names, got float64"),
     "features": (
         {}, {}, np.zeros((4, 5)), [0, 1, 0, 1],
-        "with `graph`, X must hold nodes of it, at least one, in a single column, got shape [4, 5]",
+        "with `graph`, X must be a single column with at least one node of it, got shape [4, 5]",
     ),
     "nothing": (
-        {}, {}, [], [], "with `graph`, X must hold nodes of it, at least one, in a single column, got shape [0]"
+        {}, {}, [], [], "with `graph`, X must be a single column with at least one node of it, got shape [0]"
     ),
     "no names": (
         {}, {}, ["a", "b"], [0, 1], "X names node 'a', but the nodes of the graph have no names; use their numbers"
     ),
     "unknown names": (
         {}, NAMED, ["a", "x", "y"], [0, 1, 1],
-        "X names 2 nodes that the graph has not, first 'x'; its own names start 'a', 'b', 'c'",
+        "X names 2 nodes that the graph does not have, first 'x'; its own names start with 'a', 'b', 'c'",
     ),
     "two labels": (
         {}, {}, [1, 2, 1], ["a", "b", "b"], "node 1 is given twice, with the labels 'a' and 'b'; keep one"
@@ -430,7 +430,7 @@ def test_bad_input_of_other_kinds(four_nodes):
     text = "`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got ndarray; give features as X instead"
     with pytest.raises(ConfigError, match=message(text)):
         NFCClassifier(four_nodes.features).fit([0], [0])
-    text = "`edge_index` is for estimators without `graph`, which has edges of its own; leave one out"
+    text = "`edge_index` cannot be used with `graph`, which has its own edges; leave one of them out"
     with pytest.raises(GraphError, match=message(text)):
         NFCClassifier(four_nodes).fit([0], [0], edge_index=four_nodes.edge_index)
     text = "edge 0 names node 9, but the graph has 4 nodes (ids 0 to 3); correct the edge or add the node's features"

@@ -218,20 +218,20 @@ def test_a_table_of_settings_comes_back(tmp_path):
 def test_files_that_are_no_settings(tmp_path):
     path = tmp_path / "settings.toml"
     with pytest.raises(
-        ConfigError, match=message(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+        ConfigError, match=message(f"{path} is not a file; give the path of a preset that `nfcgcn tune` wrote")
     ):
         read_settings(path)
     path.mkdir()
     with pytest.raises(
-        ConfigError, match=message(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+        ConfigError, match=message(f"{path} is not a file; give the path of a preset that `nfcgcn tune` wrote")
     ):
         read_settings(path)
     path.rmdir()
     path.write_text("#" * (MOST_BYTES + 1))
-    with pytest.raises(ConfigError, match=message(f"{path} is too large for a preset, which has at most 64 KiB")):
+    with pytest.raises(ConfigError, match=message(f"{path} is too large for a preset: at most 64 KiB are read")):
         read_settings(path)
     path.write_text('"epo\\u001b[31m\\nchs" = 3')
-    text = f"{path}: 'epo?[31m chs' stands in no table; write it below a line with the model, as [nfc-gcn]"
+    text = f"{path}: 'epo?[31m chs' is not in a table; put it below a line with the model's name, as in [nfc-gcn]"
     with pytest.raises(ConfigError, match=message(text)):
         read_settings(path)
 

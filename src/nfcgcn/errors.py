@@ -1,4 +1,4 @@
-"""What goes wrong in words a user can act on: one line that names the culprit and the remedy."""
+"""Errors with a message that a user can act on: one line that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class NFCError(Exception):
 
 
 class GraphError(NFCError, ValueError):
-    """A graph or a split that is not what it claims to be."""
+    """A graph or a split that is inconsistent or unsuitable."""
 
 
 class ConfigError(NFCError, ValueError):
@@ -31,9 +31,9 @@ class NFCWarning(UserWarning):
 
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> str:
-    """Say that `name` is no known `kind`, with the near names, or all of them where none is near."""
+    """Return the message for a `name` that is not a known `kind`: it lists similar names, or all if none is similar."""
     known = sorted(options)
-    near = get_close_matches(name, known, n=3, cutoff=0.6)
-    if near:
-        return f"unknown {kind} '{name}'; did you mean {' or '.join(repr(n) for n in near)}?"
+    similar = get_close_matches(name, known, n=3, cutoff=0.6)
+    if similar:
+        return f"unknown {kind} '{name}'; did you mean {' or '.join(repr(n) for n in similar)}?"
     return f"unknown {kind} '{name}'; choose from {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""scikit-learn's contract over models and training: rows are nodes."""
+"""Models and training as scikit-learn estimators, in which each row is a node."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ OWN: dict[str, Any] = {
     "random_state": None,
     "device": "auto",
 }
-"""The parameters that are no settings of a model or its training, with their defaults."""
+"""The parameters that are not settings of a model or its training, with their defaults."""
 
 
 def _signature() -> inspect.Signature:
     """Return the constructor's signature: `graph`, OWN, and each setting of NFC-GCN and of training."""
-    given = (*MODELS["nfc-gcn"].fixed, "backend")  # by the model's name, and by what can run
+    given = (*MODELS["nfc-gcn"].fixed, "backend")  # decided by the model's name and by the hardware
     settings = {**settings_of(NFCGCNConfig), **settings_of(TrainingConfig)}
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
@@ -69,28 +69,29 @@ _SIGNATURE = _signature()
 
 
 class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """What `NFCClassifier` and `NFCEmbedder` share: parameters, training, and how X names nodes.
+    """The common part of `NFCClassifier` and `NFCEmbedder`: parameters, training, and how X names nodes.
 
-    With ``graph``, a :class:`Graph` or a PyTorch Geometric ``Data``, X holds nodes of it, by number or by name, ``[n]``
-    or ``[n, 1]``: folds of a cross-validation share the graph and its features, and each is told the labels of its own
-    nodes alone. Labels that the graph itself carries are never looked at.
+    With ``graph``, a :class:`Graph` or a PyTorch Geometric ``Data``, X lists nodes of that graph by number or by name,
+    ``[n]`` or ``[n, 1]``. The folds of a cross-validation then share the graph and its features, and each fold sees
+    only the labels of its own nodes. Labels that the graph itself carries are never read.
 
-    Without ``graph``, X ``[N, D]`` holds the features, dense, sparse or a data frame, and a row is a node. Edges come
-    as ``edge_index`` (``[2, E]``, row numbers, any direction) with every call; without them each node stands alone. A
-    missing label in ``y`` (NaN, None or pandas' NA) marks a row that belongs to the graph but has no label.
+    Without ``graph``, X ``[N, D]`` holds the features, dense, sparse or as a data frame, one row per node. Edges are
+    passed to every call as ``edge_index`` (``[2, E]``, row numbers, any direction); without them no two nodes are
+    connected. A missing label in ``y`` (NaN, None or pandas' NA) marks a node of the graph that has no label.
 
     Args:
         graph: the graph whose nodes X names, or None.
         model: a name from ``nfcgcn models``.
         preset: a preset's name, or a file that ``nfcgcn tune`` wrote.
-        settings: further settings by name, for models that have others than those below.
-        validation_fraction: share of the labelled nodes that choose the best epoch, drawn from each class in
-            proportion; where none can be spared, or for 0, the training nodes themselves choose it.
+        settings: further settings by name, for models with other settings than those below.
+        validation_fraction: share of the labelled nodes that is held out to choose the best epoch, drawn from each
+            class in proportion. For 0, or if no node can be spared, the best epoch is chosen on the training nodes.
         random_state: a whole number is the seed of the run, as in ``nfcgcn train --seed``.
         device: "auto", "cpu" or "cuda".
 
-    The others are settings of the model and of training, see ``nfcgcn settings``; None leaves one at its default, and
-    the text "none" turns off what can be (``patience``). NFC-GCN has no bias: centre features that are all on one side.
+    All other parameters are settings of the model and of training, see ``nfcgcn settings``. None keeps the default;
+    the text "none" turns off a setting that can be off (``patience``). NFC-GCN has no bias: centre features that all
+    have the same sign.
 
     Attributes after ``fit``: ``classes_``, ``n_features_in_`` (1 with ``graph``), ``model_``, ``config_``,
     ``history_`` (figures of every epoch), ``best_epoch_`` and ``graph_``, None without ``graph``.
@@ -129,13 +130,13 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             device=device,
             choose_by="val" if held.any() else "train",
         )
-        if run.interrupted:  # a search over many fits must end, not go on to the next
+        if run.interrupted:  # so that a search over many fits ends, too
             raise KeyboardInterrupt
         self.model_ = run_model.to("cpu")
         self.history_, self.best_epoch_ = run.history, run.best["epoch"]
         with torch.no_grad():
-            lonely = self.model_.embed(torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64))
-        self._n_features_out = lonely.shape[1]
+            output = self.model_.embed(torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64))
+        self._n_features_out = output.shape[1]
         return self
 
     def transform(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
@@ -147,16 +148,14 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.fit(X, y, edge_index).transform(X, edge_index)
 
     def _read_rows(self, X: Any, edge_index: Any, *, reset: bool) -> tuple[Graph, Ints]:  # noqa: N803
-        """Return the graph that X is about, and the node of each row."""
+        """Return the graph of X, and the node of each row."""
         if self.graph_ is None:
             features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
             if not sp.issparse(features) and not features.flags.writeable:
-                features = features.copy()  # torch warns of memory that it could write to but must not
+                features = features.copy()  # torch warns about arrays that are not writeable
             return Graph.from_edges(_as_edges(edge_index), features), np.arange(features.shape[0])
         if edge_index is not None:
-            raise GraphError(
-                "`edge_index` is for estimators without `graph`, which has edges of its own; leave one out"
-            )
+            raise GraphError("`edge_index` cannot be used with `graph`, which has its own edges; leave one of them out")
         if reset:
             self.n_features_in_ = 1
         return self.graph_, _read_nodes(X, self.graph_)
@@ -170,7 +169,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             model = self.model_.to(device)
             result: Tensor = getattr(model, method)(graph.x.to(device), graph.edge_index.to(device)).cpu()
         finally:
-            self.model_.to("cpu")  # where any machine can unpickle it
+            self.model_.to("cpu")  # so that a machine without a GPU can unpickle it
         return _to_numpy(result)[rows]
 
     def __sklearn_tags__(self) -> Any:
@@ -182,7 +181,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
-    """Classify nodes with NFC-GCN, or any model of the package, by scikit-learn's contract."""
+    """Classify nodes with NFC-GCN, or any model of the package, as a scikit-learn classifier."""
 
     __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
 
@@ -195,11 +194,11 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
         """Return the class of each of the nodes X."""
-        likeliest = self.predict_proba(X, edge_index).argmax(1)
-        return self.classes_[likeliest]
+        most_probable = self.predict_proba(X, edge_index).argmax(1)
+        return self.classes_[most_probable]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, edge_index: Any = None) -> float:  # noqa: N803
-        """Return the share of the nodes X that have a label and whose predicted class it is."""
+        """Return the accuracy over those of the nodes X that have a label."""
         predicted = self.predict(X, edge_index)
         y = column_or_1d(y)
         known = ~_missing(y)
@@ -208,7 +207,7 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
 
 
 class NFCEmbedder(NodeEstimator):
-    """Turn nodes into the representations that NFC-GCN learns for their classes, by scikit-learn's contract."""
+    """Turn nodes into the representations that NFC-GCN learns for their classes, as a scikit-learn transformer."""
 
     __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
 
@@ -221,7 +220,7 @@ def _seed(random_state: Any) -> int:
 
 
 def _without_labels(graph: Any) -> Graph:
-    """Return the user's graph with nothing in it that tells a class."""
+    """Return the user's graph without labels, class names and split."""
     if not isinstance(graph, Graph):
         from torch_geometric.data import Data
 
@@ -238,9 +237,9 @@ def _without_labels(graph: Any) -> Graph:
 
 
 def _with_labels(graph: Graph, nodes: Ints, labels: Ints, classes: Any) -> Graph:
-    told = np.full(graph.num_nodes, -1, np.int64)
-    told[nodes] = labels
-    return replace(graph, labels=told, class_names=tuple(str(c) for c in classes))
+    all_labels = np.full(graph.num_nodes, -1, np.int64)
+    all_labels[nodes] = labels
+    return replace(graph, labels=all_labels, class_names=tuple(str(c) for c in classes))
 
 
 def _as_edges(edge_index: Any) -> npt.NDArray[Any]:
@@ -256,7 +255,7 @@ def _read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
         nodes = nodes[:, 0]
     if nodes.ndim != 1 or not len(nodes):
         raise GraphError(
-            f"with `graph`, X must hold nodes of it, at least one, in a single column, got shape {list(nodes.shape)}"
+            f"with `graph`, X must be a single column with at least one node of it, got shape {list(nodes.shape)}"
         )
     if np.issubdtype(nodes.dtype, np.integer):
         outside = nodes[(nodes < 0) | (nodes >= graph.num_nodes)]
@@ -274,15 +273,16 @@ def _read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
     if unknown:
         known = ", ".join(f"'{name}'" for name in graph.node_names[:3])
         raise GraphError(
-            f"X names {len(unknown)} nodes that the graph has not, first '{unknown[0]}'; its own names start {known}"
+            f"X names {len(unknown)} nodes that the graph does not have, first '{unknown[0]}'; its own names start "
+            f"with {known}"
         )
     return np.array([number[name] for name in nodes], np.int64)
 
 
-def _read_labels(y: Any, rows: Ints, asking: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
-    """Return the classes, the nodes that have a label, each once, and the number of the class of each."""
+def _read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
+    """Return the classes, the labelled nodes, each once, and the class number of each of these nodes."""
     if y is None:
-        raise ValueError(f"{asking} requires y to be passed, but the target y is None")
+        raise ValueError(f"{estimator} requires y to be passed, but the target y is None")
     y = column_or_1d(y, warn=True)
     check_consistent_length(rows, y)
     known = ~_missing(y)
@@ -290,9 +290,9 @@ def _read_labels(y: Any, rows: Ints, asking: str) -> tuple[npt.NDArray[Any], Int
         raise GraphError("every label in `y` is missing; there is nothing to learn from")
     if y.dtype.kind == "f":
         assert_all_finite(y, allow_nan=True, input_name="y")
-    told = _plain(y[known])
-    check_classification_targets(told)
-    classes, labels = np.unique(told, return_inverse=True)
+    given = _plain(y[known])
+    check_classification_targets(given)
+    classes, labels = np.unique(given, return_inverse=True)
     nodes, first, back = np.unique(rows[known], return_index=True, return_inverse=True)
     clash = np.flatnonzero(labels != labels[first][back])
     if len(clash):
@@ -303,7 +303,7 @@ def _read_labels(y: Any, rows: Ints, asking: str) -> tuple[npt.NDArray[Any], Int
 
 
 def _missing(y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Say which labels are NaN, None or pandas' NA."""
+    """Mark the labels that are NaN, None or pandas' NA."""
     if y.dtype != object:
         return np.isnan(y) if y.dtype.kind == "f" else np.zeros(len(y), bool)
     from pandas import isna
@@ -312,7 +312,7 @@ def _missing(y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _plain(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give labels that came as objects the type that they have without the missing ones."""
+    """Convert an object array, from which missing labels were removed, to the type of its labels."""
     if labels.dtype != object:
         return labels
     if len({isinstance(label, str) for label in labels}) > 1:

@@ -1,4 +1,4 @@
-"""Scores on held-out nodes, repeats over seeds, and what they say together."""
+"""Scores on held-out nodes, repeats over seeds, and statistics over these repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Summary(TypedDict):
 
 
 class ClassScore(TypedDict):
-    """How well one class is told apart."""
+    """How well one class is recognised."""
 
     name: str
     precision: float
@@ -44,7 +44,7 @@ class ClassScore(TypedDict):
 
 @dataclass(frozen=True)
 class Repeat:
-    """One seed: its split, its training, and its one look at the test nodes."""
+    """One seed: its split, its training, and its one evaluation on the test nodes."""
 
     seed: int
     split: Split
@@ -68,7 +68,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of a figure over seeds, its 95 % interval and the two-sided p of its being 0 (Student's t)."""
+    """The mean of a figure over seeds, its 95 % interval and the two-sided p-value for a mean of 0 (Student's t)."""
 
     num: int
     mean: float
@@ -88,8 +88,8 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean of `values`, one a seed; None of fewer than two."""
-    # Accuracies are counts of 1,000 nodes: what differs by less than this is a sum's rounding.
+    """Estimate the mean of `values`, one per seed; return None for fewer than two."""
+    # Accuracies are counts out of 1,000 nodes: smaller differences than this come from rounding in sums.
     summary = summarise([round(value, 9) for value in values]) if values else None
     if summary is None or summary["std"] is None or summary["ci95"] is None:
         return None
@@ -137,7 +137,7 @@ def repeat(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, Epoch], None] | None = None,
 ) -> list[Repeat]:
-    """Train once a seed and score each run's best state on its test nodes, once.
+    """Train once per seed and score each run's best state once on its test nodes.
 
     A run that is interrupted is scored and ends the series.
     """
@@ -149,8 +149,8 @@ def repeat(
     if not all(len(split.test) for split in splits):
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
     models = [config.build(graph, seed) for seed in seeds]
-    told = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[run], epoch))
-    runs = fit_together(models, graph, splits, config.training, seeds=seeds, device=device, on_epoch=told)
+    callback = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[run], epoch))
+    runs = fit_together(models, graph, splits, config.training, seeds=seeds, device=device, on_epoch=callback)
     repeats = []
     for seed, split, model, run in zip(seeds, splits, models, runs, strict=False):  # an interrupted series is shorter
         predictions = predict(model, graph, device=device)
@@ -202,7 +202,7 @@ def describe(
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Tell on what, with which versions and from which commit a figure came."""
+    """Return the hardware, the versions and the commit that figures come from."""
     return {
         "device": device.type,
         "hardware": hardware(device),
@@ -216,13 +216,13 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def hardware(device: torch.device) -> str:
-    """Name the processor that the run used, and how many threads of it."""
+    """Return the name of the processor that the run used, and for a CPU the number of threads."""
     name = processor(device)
     return name if device.type == "cuda" else f"{name}, {torch.get_num_threads()} threads"
 
 
 def processor(device: torch.device) -> str:
-    """Name the processor or the graphics card."""
+    """Return the name of the processor or the graphics card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = platform.processor() or platform.machine()
@@ -234,9 +234,9 @@ def processor(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """Return what ``NFCGCN_COMMIT`` says, or the commit of the source tree that is running, or None."""
-    if told := os.environ.get("NFCGCN_COMMIT"):
-        return told
+    """Return the value of ``NFCGCN_COMMIT``, or the commit of the running source tree, or None."""
+    if given := os.environ.get("NFCGCN_COMMIT"):
+        return given
     root = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:

@@ -1,6 +1,6 @@
 """Settings: each declared once, as a field of a frozen dataclass with its type, default, bounds and meaning.
 
-Constructors, the command line, TOML files, the estimator and the listings take them from there.
+Constructors, the command line, TOML files, the estimator and the listings all read these declarations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
 
 T = TypeVar("T")
 MOST_BYTES = 64 * 1024
-"""What a file of settings holds at most."""
+"""Largest file of settings that is read."""
 
 
 def setting(
@@ -37,13 +37,13 @@ def setting(
     above: float | None = None,
     below: float | None = None,
 ) -> T:
-    """Declare a setting: its default, one line on what it means, and its bounds (`low` and `high` belong to it)."""
+    """Declare a setting: its default, one line on its meaning, and its bounds (`low` and `high` inclusive)."""
     bounds = {"at least": low, "above": above, "at most": high, "below": below}
     return field(default=default, metadata={"meaning": meaning, "bounds": bounds})
 
 
 def rate(default: float, meaning: str) -> float:
-    """Declare a share that is dropped: at least 0 and below 1."""
+    """Declare a dropout rate: at least 0 and below 1."""
     return setting(default, meaning, low=0, below=1)
 
 
@@ -59,16 +59,16 @@ class Setting:
 
     @property
     def type_name(self) -> str:
-        """The type as a user reads it: ``a whole number``, ``1d | 2d``, ``a number or none``."""
+        """The type in words: ``a whole number``, ``1d | 2d``, ``a number or none``."""
         return _type_name(self.type)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values of a choice; none for anything else."""
+        """The values of a choice; empty for any other type."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is no choice or out of bounds."""
+        """Raise an error for a value that is not a choice or is out of bounds."""
         if self.choices and value not in self.choices:
             raise ConfigError(unknown(self.name, str(value), self.choices))
         rules = [f"{name} {bound:g}" for name, bound in self.bounds.items() if bound is not None]
@@ -87,7 +87,7 @@ def _keeps(value: float, rule: str, bound: float) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of all config classes: refuses values that are out of bounds."""
+    """Base of all config classes: checks every value when a config is made."""
 
     def __post_init__(self) -> None:
         for name, s in settings_of(type(self)).items():
@@ -99,7 +99,7 @@ _declared: dict[type, dict[str, Setting]] = {}
 
 def settings_of(config_class: type) -> dict[str, Setting]:
     """List the settings of a config class by name."""
-    if config_class not in _declared:  # to read the types takes a while, and a config is checked each time it is made
+    if config_class not in _declared:  # reading the types is slow, and every new config needs them
         hints = get_type_hints(config_class)
         _declared[config_class] = {
             f.name: Setting(
@@ -117,7 +117,7 @@ def settings_of(config_class: type) -> dict[str, Setting]:
 def takes(config_class: type, *, positional: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
     """Let a constructor ``__init__(self, ..., config)`` be called with the settings of `config_class` by name.
 
-    Those named as `positional` may also be given by place. ``config=`` hands all of them over at once.
+    Those named in `positional` may also be positional arguments. ``config=`` passes all settings at once.
     """
 
     def decorate(init: Callable[..., None]) -> Any:
@@ -148,7 +148,7 @@ def _joined_signature(
     """Return ``(self, in_channels, *positional, out_channels, *, settings, other keywords)``."""
     by_place = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
     by_name = [p for p in own if p.kind is p.KEYWORD_ONLY]
-    required = len(by_place) > 2  # a count of outputs follows, so that those before it have no default
+    required = len(by_place) > 2  # the number of outputs follows, so those before it can have no default
     middle = [
         inspect.Parameter(
             name,
@@ -167,7 +167,7 @@ def _joined_signature(
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Read ``key=value`` texts, the later ones winning."""
+    """Read ``key=value`` texts; if a key repeats, the last value wins."""
     values = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -178,7 +178,7 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def read_number(name: str, text: str) -> int | float:
-    """Read a whole number or, failing that, any number."""
+    """Read a text as a whole number if it is one, else as any number."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -188,43 +188,43 @@ def read_number(name: str, text: str) -> int | float:
 
 
 def read_settings(path: Path) -> dict[str, dict[str, Any]]:
-    """Read a TOML file of settings, a table a model; the values are not looked at."""
+    """Read a TOML file of settings, one table per model, without checking the values."""
     if not path.is_file():
-        raise ConfigError(f"{path} is no file; give the path of a preset that `nfcgcn tune` wrote")
+        raise ConfigError(f"{path} is not a file; give the path of a preset that `nfcgcn tune` wrote")
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"{path} is too large for a preset, which has at most {MOST_BYTES // 1024} KiB")
+        raise ConfigError(f"{path} is too large for a preset: at most {MOST_BYTES // 1024} KiB are read")
     try:
         tables: dict[str, Any] = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {one_line(error)}") from error
-    loose = next((key for key, table in tables.items() if not isinstance(table, dict)), None)
-    if loose is not None:
+    stray = next((key for key, table in tables.items() if not isinstance(table, dict)), None)
+    if stray is not None:
         raise ConfigError(
-            f"{path}: '{one_line(loose)}' stands in no table; write it below a line with the model, as [nfc-gcn]"
+            f"{path}: '{one_line(stray)}' is not in a table; put it below a line with the model's name, as in [nfc-gcn]"
         )
     return tables
 
 
 def one_line(text: object) -> str:
-    """Return what a foreign file says as a short line that does nothing to a terminal."""
+    """Return untrusted text as one short line that is safe to print in a terminal."""
     line = " ".join(str(text).split())[:200]
     return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def write_settings(model: str, values: Mapping[str, Any]) -> str:
     """Return a TOML table of settings, as `read_settings` reads it."""
-    # TOML has no null; "none" is read as one where a setting may have none.
+    # TOML has no null; the text "none" is read as None if the setting may be None.
     lines = [f"{name} = {json.dumps('none' if value is None else value)}" for name, value in values.items()]
     return "\n".join([f"[{model}]", *lines, ""])
 
 
 def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[Any]:
-    """Make one config of each class from a flat mapping of settings; texts are read as the field's type."""
+    """Make one config per class from a flat mapping of settings; texts are converted to the field's type."""
     classes = list(classes)
     known = {name: s for c in classes for name, s in settings_of(c).items()}
     for key in values:
@@ -237,8 +237,8 @@ def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[An
 def _read(s: Setting, value: Any) -> Any:
     options = get_args(s.type) if get_origin(s.type) in (Union, types.UnionType) else (s.type,)
     for option in options:
-        found, result = _read_as(option, value)
-        if found:
+        fits, result = _read_as(option, value)
+        if fits:
             return result
     raise ConfigError(f"`{s.name}` must be {s.type_name}, got '{value}'")
 

@@ -48,7 +48,7 @@ def test_every_class(run, trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         ((), "say which node with --node ID, or ask about every class with --global"),
         (("--node", "1", "--global"), "say which node with --node ID, or ask about every class with --global"),
@@ -58,10 +58,10 @@ def test_every_class(run, trained, tmp_path):
         (("--node", "1", "--out", "why.png"), "--out must end in .html, .svg or .csv, got 'why.png'"),
     ],
 )
-def test_refusals(run, trained, tmp_path, arguments, said):
+def test_refusals(run, trained, tmp_path, arguments, reason):
     code, out, err = run("explain", trained, "digits", *arguments)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: {said}")
+    assert err.startswith(f"error: {reason}")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -69,12 +69,14 @@ def test_refusals(run, trained, tmp_path, arguments, said):
 def test_a_graph_with_other_features(run, trained):
     code, _, err = run("explain", trained, "citations", "--node", "1")
     assert code == 2
-    assert err.startswith("error: 'citations' has other features than the run was trained on: it adds column 64, ")
+    assert err.startswith(
+        "error: 'citations' does not have the same features as the training graph: it adds column 64, "
+    )
 
 
 def test_no_run(run, tmp_path):
     code, _, err = run("explain", tmp_path, "digits", "--node", "1")
-    assert (code, err) == (2, f"error: {tmp_path} is no run folder: config.json is missing\n")
+    assert (code, err) == (2, f"error: {tmp_path} is not a run folder: config.json is missing\n")
 
 
 def test_an_exported_run(run, trained, tmp_path):

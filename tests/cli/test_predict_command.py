@@ -171,13 +171,13 @@ def test_labels_are_compared_by_the_names_of_their_classes(run, own, tmp_path):
 
 BAD_INPUT = {
     "predict {run} digits --out here": "cannot write here: it is a folder; choose another place",
-    "predict nowhere digits --out p.csv": "nowhere is no run folder: config.json is missing",
+    "predict nowhere digits --out p.csv": "nowhere is not a run folder: config.json is missing",
     "predict {run} coda --out p.csv": "unknown dataset 'coda'; did you mean 'cora'?",
     "predict {run} digits --set stride=3 --out p.csv": "`--set` takes options of the dataset alone here, got 'stride'",
     "predict {run} digits --device tpu --out p.csv": "unknown device 'tpu'; did you mean 'cpu'?",
-    "predict {run} citations --set nodes=200 --set features=40 --out p.csv": "'citations' has other features than the "
-    "run was trained on: it lacks 'row 6, column 1', 'row 6, column 2', 'row 6, column 3' and 21 more; "
-    "give it the same columns",
+    "predict {run} citations --set nodes=200 --set features=40 --out p.csv": "'citations' does not have "
+    "the same features as the training graph: it lacks 'row 6, column 1', 'row 6, column 2', 'row 6, column 3' and "
+    "21 more; give it the same columns",
     "embed {run} digits --out e.csv": "`--out` must end in .npz or .parquet, got 'e.csv'",
     "embed {run} digits --layer lats --out e.npz": "unknown layer 'lats'; did you mean 'last'?",
     "inspect coda": "unknown dataset 'coda'; did you mean 'cora'?",
@@ -260,7 +260,7 @@ def test_ids_that_would_swell_an_npz_file(run, own, tmp_path):
 def test_a_layer_the_model_does_not_have(run, own, tmp_path):
     folder = save(tmp_path / "run", own(), model="gcn")
     code, _, err = run("embed", str(folder), "digits", "--layer", "first", "--out", "e.npz")
-    text = "error: a GCN has no node-feature convolution, hence no layer 'first'; choose 'last'\n"
+    text = "error: a GCN has no node-feature convolution and so no layer 'first'; choose 'last'\n"
     assert (code, err) == (2, text)
 
 
@@ -316,8 +316,8 @@ def test_train_says_which_settings_it_took_from_the_graph(run, own, monkeypatch,
     graph = own()
     code, _, err = run("train", "digits", "--split", "ratio", "--set", "epochs=2", *more, "--out", "here")
     assert code == 0, err
-    said = " ".join(err.split())
-    listed = said.partition("settings for this graph: ")[2].partition("; `nfcgcn inspect` says why")[0]
+    text = " ".join(err.split())
+    listed = text.partition("settings for this graph: ")[2].partition("; `nfcgcn inspect` says why")[0]
     expected = [f"{name} {s.value}" for name, s in nfcgcn.suggest(graph).items() if name not in ("split", "epochs")]
     assert listed.split(", ") == [text for text in expected if kept or not text.startswith("bandwidth")]
     result = json.loads(Path("here/result.json").read_text())

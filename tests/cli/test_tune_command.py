@@ -58,10 +58,10 @@ BAD_INPUT = {
     "tune --minutes nan": "`minutes` must be above 0, got nan",
     "tune --out mine.json": "a preset's name must end in .toml, got mine.json; choose another with --out",
     "tune --out mine.toml": "mine.toml exists and was not written by `nfcgcn tune`; choose another file with --out",
-    "tune --study mine.toml": "mine.toml is damaged or no study of `nfcgcn tune`: Expecting value: line 1 column 2 "
+    "tune --study mine.toml": "mine.toml is damaged or not a study of `nfcgcn tune`: Expecting value: line 1 column 2 "
     "(char 1); choose another file with --study",
     "train --preset mine.toml": "mine.toml has no settings for model 'nfc-gcn'; it covers no known model",
-    "train --preset no.toml": "no.toml is no file; give the path of a preset that `nfcgcn tune` wrote",
+    "train --preset no.toml": "no.toml is not a file; give the path of a preset that `nfcgcn tune` wrote",
 }
 
 

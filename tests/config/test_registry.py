@@ -318,8 +318,8 @@ def test_a_config_for_a_graph_with_few_features(model, four_nodes):
     config.build(four_nodes, 0)
     if model.startswith("nfc-gcn"):
         assert (config.values["kernel_size"], config.values["stride"]) == (5, 5)
-        told = make_config(model, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
-        assert (told["kernel_size"], told["stride"]) == (3, 2)
+        given = make_config(model, graph=four_nodes, settings={"kernel_size": 3, "stride": "2"}).values
+        assert (given["kernel_size"], given["stride"]) == (3, 2)
 
 
 def test_a_config_for_a_graph_keeps_presets(dense_graph):

@@ -141,7 +141,7 @@ def test_altered_file_in_cache(cache):
     found = hashlib.sha256(b"altered").hexdigest()[:8]
     assert error_of() == (
         f"ind.cora.allx in {cache} is truncated or altered: sha256 {found}… instead of 9419ba2f…; "
-        "delete it, and it is downloaded again"
+        "delete it to have it downloaded again"
     )
 
 
@@ -231,7 +231,7 @@ def by_hand(cache):
 def test_download_of_a_missing_file(cache, serve, tmp_path):
     (tmp_path / "server").mkdir()
     address = serve(tmp_path / "server")
-    assert error_of() == f"{address}ind.cora.allx answers 404; {by_hand(cache)}"
+    assert error_of() == f"{address}ind.cora.allx answered 404; {by_hand(cache)}"
     assert list(cache.iterdir()) == []
 
 

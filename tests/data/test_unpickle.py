@@ -57,7 +57,7 @@ def test_attack_is_refused_and_never_runs(attack, tmp_path):
     with pytest.raises(DatasetError) as caught:
         read_pickle(make(f"touch {mark}"), "ind.cora.allx")
     assert str(caught.value) == (
-        f"ind.cora.allx names '{name}', which no Planetoid file needs; refused, get the published file"
+        f"ind.cora.allx names '{name}', which no Planetoid file needs, and was not loaded; get the published file"
     )
     assert not mark.exists()
 

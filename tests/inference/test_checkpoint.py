@@ -86,7 +86,7 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in run_folder.iterdir())
     config = json.loads((run_folder / "config.json").read_text())
     assert config == {
-        "format": 2, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
+        "format": 3, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
         "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": None,
         "encoding": None,
     }  # fmt: skip
@@ -98,18 +98,22 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
         assert torch.equal(tensor, repeats[1].run.state[name])
 
 
+def damaged(folder):
+    return f"^{re.escape(f'{folder} is damaged or was not written by nfcgcn: ')}.+"
+
+
 def edit_config(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
     config.update(changes)
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v != "delete"}))
 
 
-@pytest.mark.parametrize("found", [4, 2, "3"], ids=["newer", "older", "text"])
-def test_formats_of_other_versions(run_folder, found):
-    edit_config(run_folder, format=found)
+@pytest.mark.parametrize("format_found", [4, 2, "3"], ids=["newer", "older", "text"])
+def test_formats_of_other_versions(run_folder, format_found):
+    edit_config(run_folder, format=format_found)
     text = (
-        f"{run_folder} has format {found}; this version of nfcgcn reads 3 and draws neighbours otherwise than older ones, "
-        "so train again"
+        f"{run_folder} has format {format_found}; this version of nfcgcn reads only format 3 and draws neighbours "
+        "differently from older versions, so train again"
     )
     with pytest.raises(CheckpointError, match=message(text)):
         load_model(run_folder)
@@ -130,14 +134,16 @@ def test_formats_of_other_versions(run_folder, found):
 )
 def test_damaged_configs(run_folder, changes, reason):
     edit_config(run_folder, **changes)
-    with pytest.raises(CheckpointError, match=message(f"{run_folder} is damaged or foreign: {reason}")):
+    with pytest.raises(
+        CheckpointError, match=message(f"{run_folder} is damaged or was not written by nfcgcn: {reason}")
+    ):
         load_model(run_folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", '"x"', "\x00"], ids=repr)
 def test_a_config_that_is_no_json_of_ours(run_folder, text):
     (run_folder / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match=f"^{re.escape(f'{run_folder} is damaged or foreign: ')}.+"):
+    with pytest.raises(CheckpointError, match=damaged(run_folder)):
         load_model(run_folder)
 
 
@@ -145,7 +151,7 @@ def test_a_config_that_is_no_json_of_ours(run_folder, text):
 def test_cut_weights(run_folder, keep):
     weights = run_folder / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:keep])
-    with pytest.raises(CheckpointError, match=f"^{re.escape(f'{run_folder} is damaged or foreign: ')}.+"):
+    with pytest.raises(CheckpointError, match=damaged(run_folder)):
         load_model(run_folder)
 
 
@@ -156,7 +162,7 @@ def test_cut_weights(run_folder, keep):
 )
 def test_weights_of_another_model(run_folder, state):
     save_file(state, run_folder / "weights.safetensors")
-    with pytest.raises(CheckpointError, match=f"^{re.escape(f'{run_folder} is damaged or foreign: ')}.+"):
+    with pytest.raises(CheckpointError, match=damaged(run_folder)):
         load_model(run_folder)
 
 
@@ -176,7 +182,7 @@ def test_no_run_folder(tmp_path, make):
     folder = tmp_path / "nothing"
     if make:
         folder.mkdir()
-    with pytest.raises(CheckpointError, match=message(f"{folder} is no run folder: config.json is missing")):
+    with pytest.raises(CheckpointError, match=message(f"{folder} is not a run folder: config.json is missing")):
         load_model(folder)
 
 
@@ -185,11 +191,11 @@ def test_checkpoint_errors_are_ours():
 
 
 def test_missing_weights_and_a_file_for_a_folder(tmp_path):
-    config = {"format": 2, "model": "gcn", "settings": {}, "seed": 0, "num_features": 3, "num_classes": 2}
+    config = {"format": 3, "model": "gcn", "settings": {}, "seed": 0, "num_features": 3, "num_classes": 2}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
     for place, missing in ((tmp_path, "weights.safetensors"), (file, "config.json")):
-        text = f"{place} is no run folder: {missing} is missing"
+        text = f"{place} is not a run folder: {missing} is missing"
         with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
             load_model(place)
 
@@ -217,7 +223,7 @@ def test_features_that_fit(run_folder, ours, theirs):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
+    ("ours", "theirs", "differences"),
     [
         (40, 38, "it lacks column 38, column 39"),
         (40, 44, "it adds column 40, column 41, column 42 and 1 more"),
@@ -228,16 +234,16 @@ def test_features_that_fit(run_folder, ours, theirs):
     ],
     ids=["fewer", "more", "named fewer", "named more", "others", "twice"],
 )
-def test_features_that_differ_are_named(run_folder, ours, theirs, said):
-    text = f"'mine' has other features than the run was trained on: {said}; give it the same columns"
+def test_features_that_differ_are_named(run_folder, ours, theirs, differences):
+    text = f"'mine' does not have the same features as the training graph: {differences}; give it the same columns"
     with pytest.raises(GraphError, match=message(text)):
         check_features(run_folder, ours, theirs)
 
 
 def test_features_in_another_order(run_folder):
     text = (
-        "'mine' has the run's features in another order: column 1 is 'f2', in the run it was 'f1'; "
-        "put them in that order"
+        "'mine' has the features of the training graph in another order: column 1 is 'f2', in training it was 'f1'; "
+        "put the columns in the order of training"
     )
     with pytest.raises(GraphError, match=message(text)):
         check_features(run_folder, NAMES, ["f0", "f2", "f1", *NAMES[3:]])

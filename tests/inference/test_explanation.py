@@ -347,8 +347,8 @@ def test_too_few_points_are_admitted(sparse_graph, monkeypatch):
     model = spoil_biases(make_config("sage-mean").build(sparse_graph, 0))
     monkeypatch.setattr(explaining, "MOST_POINTS", 5)
     monkeypatch.setattr(explaining, "TOLERANCE", 1e-9)
-    said = r"^the contributions miss \S+ of a change of \S+ in the score, after 5 points on the way$"
-    with pytest.warns(NFCWarning, match=said):
+    text = r"^the contributions leave \S+ of the score's change of \S+ unexplained, even with 5 integration points$"
+    with pytest.warns(NFCWarning, match=text):
         explain(model, sparse_graph, 0)
 
 
@@ -361,7 +361,8 @@ def test_refusals(sparse_graph, monkeypatch):
     with pytest.raises(
         GraphError,
         match=message(
-            "the model was made for 39 features per node, got 40; explain it on a graph like the one it learned from"
+            "the model was made for 39 features per node, got 40; "
+            "explain it on a graph with the features it was trained on"
         ),
     ):
         explain(NFCGCN(39, 8, 2, 3), sparse_graph, 0)
@@ -370,8 +371,8 @@ def test_refusals(sparse_graph, monkeypatch):
     with pytest.raises(
         GraphError,
         match=message(
-            f"the scores depend on {around} nodes of 40 features, more than are laid out at a time; explain other "
-            "nodes, or a model of fewer layers"
+            f"the scores depend on {around} nodes with 40 features each, too many for memory; explain other nodes, or "
+            "a model with fewer layers"
         ),
     ):
         explain(model, sparse_graph, 0)

@@ -138,7 +138,7 @@ def test_a_single_layer_reads_the_features(sparse_graph):
 
 
 def test_layers_that_are_not_there(sparse_graph):
-    text = r"^a GCN has no node-feature convolution, hence no layer 'first'; choose 'last'$"
+    text = r"^a GCN has no node-feature convolution and so no layer 'first'; choose 'last'$"
     with pytest.raises(ConfigError, match=text):
         embed(build(sparse_graph, "gcn"), sparse_graph, "first")
     with pytest.raises(ConfigError, match=r"^unknown layer 'lats'; did you mean 'last'\?$"):
@@ -151,8 +151,8 @@ def test_a_representation_that_is_too_large_is_refused_before_it_is_made(layer, 
     monkeypatch.setattr(type(model.nfc), "forward", None)
     monkeypatch.setattr(inference, "MOST_BYTES", 1 << 29)
     text = (
-        r"^the representation would hold 300 nodes x 490000 numbers, 0\.5 GiB, more than 0; "
-        r"take another layer, or a model with fewer filters or a larger stride$"
+        r"^the representation would hold 300 nodes x 490000 numbers: 0\.5 GiB, more than the 0 GiB allowed; "
+        r"choose another layer, or a model with fewer filters or a larger stride$"
     )
     with pytest.raises(NFCError, match=text):
         embed(model, sparse_graph, layer)

@@ -222,7 +222,7 @@ def test_another_search_is_refused(name, value, tmp_path):
     path = tmp_path / "study.jsonl"
     write(path)
     other = replace(SEARCH, **{name: value})
-    text = f"{path} is a study with another `{name}`; choose another file with --study, or delete it"
+    text = f"{path} holds a study with another `{name}`; choose another file with --study, or delete it"
     assert refusal(path, other) == text
     with open_trials(path):  # also where the file is in use
         assert refusal(path, other) == text
@@ -247,8 +247,9 @@ def with_record(**wanted):
     return change
 
 
-NO_RECORD = "line 1 is no record of Optuna's"
+NO_RECORD = "line 1 is not an Optuna record"
 OTHER = "it holds another study, or none"
+NO_NUMBER = "a trial has an accuracy or a time that is not a number of at least 0"
 DAMAGED = {
     "no json": ("{\n", None),
     "one line without an end": ("{}", OTHER),
@@ -265,19 +266,19 @@ DAMAGED = {
     "no range": (with_record(distribution="{}"), None),
     "another range": (
         with_record(distribution='{"name": "FloatDistribution", "attributes": {"low": 0.0, "high": 9.0}}'),
-        "a trial has other settings than those searched",
+        "a trial has other settings or ranges than this search",
     ),
     "outside its range": (with_record(param_name="dropout", param_value_internal=1.5), None),
     "no such choice": (with_record(param_name="order", param_value_internal=7), None),
-    "other settings": (with_record(param_name="x"), "a trial has other settings than those searched"),
+    "other settings": (with_record(param_name="x"), "a trial has other settings or ranges than this search"),
     "state": (with_result(state="won"), "won"),
     "other state": (with_result(state="failed"), "a trial has an unknown state"),
     "note": (with_result(note=3), "a trial has an unknown state"),
-    "text": (with_result(accuracies=["0.5", 0.5]), "a trial has a figure that is no number from 0"),
-    "nan": (with_result(seconds=float("nan")), "a trial has a figure that is no number from 0"),
-    "negative": (with_result(seconds=-1.0), "a trial has a figure that is no number from 0"),
-    "too few": (with_result(accuracies=[0.5]), "a trial has 1 figures for 2 seeds"),
-    "too many": (with_result(accuracies=[0.5] * 3), "a trial has 3 figures for 2 seeds"),
+    "text": (with_result(accuracies=["0.5", 0.5]), NO_NUMBER),
+    "nan": (with_result(seconds=float("nan")), NO_NUMBER),
+    "negative": (with_result(seconds=-1.0), NO_NUMBER),
+    "too few": (with_result(accuracies=[0.5]), "a trial has 1 accuracies for 2 seeds"),
+    "too many": (with_result(accuracies=[0.5] * 3), "a trial has 3 accuracies for 2 seeds"),
     "unknown field": (with_result(pickle="x"), None),
     "no result": (lambda records: records.remove(next(r for r in records if "result" in r.get("user_attr", ()))), None),
     "no search": (with_record(user_attr={"model": "gcn"}, study_id=0), "search"),
@@ -299,7 +300,7 @@ def test_a_damaged_study_is_refused(case, tmp_path):
     else:
         write(path)
         change_journal(path, content)
-    start, end = f"{path} is damaged or no study of `nfcgcn tune`: ", "; choose another file with --study"
+    start, end = f"{path} is damaged or not a study of `nfcgcn tune`: ", "; choose another file with --study"
     message = refusal(path)
     assert message.startswith(start)
     assert message.endswith(end)
@@ -312,7 +313,7 @@ def test_a_file_damaged_during_the_search(tmp_path):
         trial = trials.begin(1)
         with path.open("a") as file:
             file.write("junk\n")
-        with pytest.raises(TuningError, match=r" is damaged or no study of `nfcgcn tune`: "):
+        with pytest.raises(TuningError, match=r" is damaged or not a study of `nfcgcn tune`: "):
             trials.finish(trial, RESULTS[0])
 
 
@@ -321,7 +322,7 @@ def test_another_study_of_optuna_is_left_alone(tmp_path):
     theirs = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(path))), study_name="mine")
     theirs.ask(RANGES)
     assert refusal(path) == (
-        f"{path} is damaged or no study of `nfcgcn tune`: {OTHER}; choose another file with --study"
+        f"{path} is damaged or not a study of `nfcgcn tune`: {OTHER}; choose another file with --study"
     )
 
 
@@ -338,7 +339,7 @@ def test_what_is_no_ordinary_file(tmp_path):
     assert refusal(tmp_path) == f"cannot use {tmp_path}: Is a directory; choose another file with --study"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert refusal(pipe) == f"{pipe} is no ordinary file; choose another file with --study"
+    assert refusal(pipe) == f"{pipe} is not a regular file; choose another file with --study"
     below = tmp_path / "file" / "study.jsonl"
     below.parent.write_text("")
     assert re.match(rf"cannot use {below}: .*; choose another file with --study$", refusal(below))

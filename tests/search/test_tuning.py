@@ -131,7 +131,7 @@ LONGER = {**QUICK, "epochs": 60}
 
 def start_process(study, *, trials, others=1, number=0):
     """Search in a process of its own, which begins when all others are ready."""
-    arguments = [str(Path(__file__).parent), str(study), str(trials), str(others), str(number)]
+    arguments = [str(Path(__file__).parents[1]), str(study), str(trials), str(others), str(number)]
     return subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, *arguments], stdout=subprocess.PIPE, text=True)
 
 
@@ -191,7 +191,7 @@ def test_all_trials_are_under_way_elsewhere(graph, tmp_path):
 
     search(graph, trials=1, seeds=(0, 1), study=study, on_epoch=search_too)
     assert set(messages) == {
-        "other processes are at all the trials allowed, and none has ended; wait for them, or allow more trials"
+        "other processes are running all the trials allowed, and none has finished; wait for them, or allow more trials"
     }
 
 
@@ -207,7 +207,7 @@ def test_the_best_of_others_while_the_starting_settings_are_under_way(graph, tmp
     assert results[0].trials == tuned.trials[1:]
     assert results[0].start is None
     write_preset(tmp_path / "found.toml", results[0], graph="g")
-    assert "with the settings it began with not yet known: " in (tmp_path / "found.toml").read_text()
+    assert "(with the starting settings: not yet known); " in (tmp_path / "found.toml").read_text()
 
 
 def test_the_time_is_kept_to(graph, tmp_path):
@@ -251,7 +251,7 @@ def test_ctrl_c_before_the_first_trial_ended(graph):
 
 def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
     settings = {**QUICK, "learning_rate": 1e30}
-    with pytest.raises(TuningError, match=r"^every trial failed, the last one so: training diverged in epoch 1: "):
+    with pytest.raises(TuningError, match=r"^every trial failed; the last error: training diverged in epoch 1: "):
         search(graph, settings=settings, study=tmp_path / "study.jsonl", trials=2)
     assert (tmp_path / "study.jsonl").read_text().count('"failed"') == 2
     assert (tmp_path / "study.jsonl").read_text().count('"note":"training diverged in epoch 1: ') == 2
@@ -266,7 +266,7 @@ def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
     tuned = search(graph, study=study, trials=3)
     assert [t.state for t in tuned.trials] == ["failed", "complete", "complete"]
     write_preset(tmp_path / "found.toml", tuned, graph="g")
-    assert "with the settings it began with none, for training failed: " in (tmp_path / "found.toml").read_text()
+    assert "(with the starting settings: none, because training failed); " in (tmp_path / "found.toml").read_text()
 
 
 def test_what_cannot_work_is_said_before_the_search(graph):
@@ -293,11 +293,11 @@ def test_a_preset_says_where_it_is_from_and_gives_the_settings_again(graph, tmp_
     write_preset(path, tuned, graph="a\nb.csv")
     first, second, *_ = path.read_text().splitlines()
     assert first == (
-        r"# Found by `nfcgcn tune` for 'a\nb.csv', by accuracy on validation nodes; test nodes were not looked at."
+        r"# Found by `nfcgcn tune` for 'a\nb.csv', by accuracy on validation nodes; test nodes were not used."
     )
     assert second.startswith(
-        f"# {100 * tuned.best.accuracy:.2f} % on validation, with the settings it began with "
-        f"{100 * tuned.trials[0].accuracy:.2f} %: the best of 3 trials in 0."
+        f"# {100 * tuned.best.accuracy:.2f} % on validation (with the starting settings: "
+        f"{100 * tuned.trials[0].accuracy:.2f} %); the best of 3 trials in 0."
     )
     again = make_config("nfc-gcn", preset=str(path))
     assert again == replace(tuned.config, preset=str(path))

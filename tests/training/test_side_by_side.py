@@ -120,11 +120,11 @@ def test_what_is_not_stacked(graph):
     made = models(2)
     if DEVICE.type == "cpu":
         assert refusal(made, x) == "the tensors are on cpu"
-    assert refusal([made[0], torch.nn.Linear(1, 1)], x) == "only NFC-GCNs are stacked"
+    assert refusal([made[0], torch.nn.Linear(1, 1)], x) == "only NFC-GCN models can be stacked"
     assert refusal([made[0], *models(1, stride=3)], x) == "the models differ in shape"
-    assert refusal(models(1, resample="epoch"), x) == "neighbours are drawn anew for every step"
+    assert refusal(models(1, resample="epoch"), x) == "neighbours are drawn again for every step"
     dropping = models(1, representation_dropout=0.5)
-    assert refusal(dropping, x) == "dropout on the convolution's output needs it laid out"
+    assert refusal(dropping, x) == "dropout on the convolution's output needs all of it in memory"
     assert refusal([made[0], *dropping], x) == "the models differ in shape"
     assert refusal(models(1, classifier="linear"), x) == "a classifier follows the graph convolutions"
     assert refusal(models(1, backend="reference"), x) == "`backend` is reference"
@@ -202,11 +202,11 @@ class TestOnADevice:
     @pytest.mark.parametrize(
         ("name", "settings", "reason"),
         [
-            ("nfc-gcn", {"resample": "epoch"}, "no CUDA graph: neighbours are drawn anew for every step"),
+            ("nfc-gcn", {"resample": "epoch"}, "no CUDA graph: neighbours are drawn again for every step"),
             (
                 "nfc-gcn",
                 {"representation_dropout": 0.5, "classifier": "linear"},
-                "no CUDA graph: dropout on the convolution's output needs it laid out",
+                "no CUDA graph: dropout on the convolution's output needs all of it in memory",
             ),
             ("sage-mean", {}, "no CUDA graph: the model samples nodes for every step"),
             ("nfc-gcn", {"batch_size": 50}, "no CUDA graph: the training nodes are taken in batches"),
@@ -239,7 +239,7 @@ class TestOnADevice:
         model.register_parameter("idle", torch.nn.Parameter(torch.ones(2)))
         with caplog.at_level(logging.DEBUG, "nfcgcn"):
             run = fit(model, digits, config.split.make(digits, 0), config.training, device="cuda")
-        assert "no CUDA graph: a parameter takes no part in the scores" in caplog.text
+        assert "no CUDA graph: the scores do not depend on one of the parameters" in caplog.text
         assert len(run.history) == 3
         assert run.state["idle"].tolist() == [1, 1]
 

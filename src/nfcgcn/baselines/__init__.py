@@ -1,4 +1,4 @@
-"""The systems that NFC-GCN is measured against, one file each, all called as ``model(x, edge_index)``."""
+"""The systems that NFC-GCN is measured against, one file per system, all called as ``model(x, edge_index)``."""
 
 from nfcgcn.baselines.fastgcn import FastGCN as FastGCN
 from nfcgcn.baselines.gat import GAT as GAT

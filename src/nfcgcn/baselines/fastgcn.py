@@ -40,17 +40,17 @@ class FastGCN(GCN):
         q(u) \propto \lVert \hat A_{:,u} \rVert^2
 
     (the paper's algorithm 2), where :math:`h_u = \mathrm{ReLU}((\hat A X)_u W^{(1)})` needs no
-    sampling, since :math:`\hat A X` is computed once per graph. Called as ``model(x, edge_index)`` it is the whole
+    sampling, because :math:`\hat A X` is computed once per graph. Called as ``model(x, edge_index)``, it is the full
     two-layer GCN.
 
     For the arguments see :class:`FastGCNConfig`.
 
-    Cost of a step: the edges of its batch and the features of its sample, whatever the size of the graph.
+    Cost of a step: the edges of its batch and the features of its sample, independent of the size of the graph.
     """
 
     @takes(FastGCNConfig, positional=("hidden_channels",))
     def __init__(self, in_channels: int, out_channels: int, *, config: FastGCNConfig) -> None:
-        # Paper: does not speak of dropout; the authors' code has it at 0.
+        # Paper: does not mention dropout; the authors' code sets it to 0.
         inner = GCNConfig(
             hidden_channels=config.hidden_channels, num_layers=2, dropout=0.0, feature_scale=config.feature_scale
         )
@@ -61,8 +61,8 @@ class FastGCN(GCN):
         """Return the scores of `nodes`, ``[len(nodes), out_channels]``; in training an estimate from a sample."""
         if not self.training:
             return super().score_nodes(x, edge_index, nodes)
-        # Paper: trains on the graph of the training nodes alone; here the other nodes' features and edges are seen, as
-        # in the authors' second, transductive programme and as in every other model here. Their labels are not.
+        # Paper: trains on the graph of the training nodes only. Here training also uses the features and edges of the
+        # other nodes, but not their labels, as in the authors' second, transductive program and every other model here.
         adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype).matrix
         aggregated, importance = _prepare(self.scale(x), edge_index)
         sampled, drawn = sample_columns(_rows(adjacency, nodes), importance, self.samples)
@@ -89,15 +89,14 @@ def _prepare(x: Tensor, edge_index: Tensor) -> _Prepared:
 
 
 def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Tensor, Tensor]:
-    """Draw columns of a CSR matrix ``[B, N]``: return them, weighted, and their ids, such that
-    ``sampled @ h[ids]`` has the expectation ``matrix @ h``.
+    """Draw columns of a CSR matrix ``[B, N]``; return them, weighted, and their ids.
 
-    `samples` columns are drawn with replacement, in proportion to ``importance [N]``; one drawn ``m`` times is there
-    once, times ``m / (samples q)``.
+    The expectation of ``sampled @ h[ids]`` is ``matrix @ h``. `samples` columns are drawn with replacement, in
+    proportion to ``importance [N]``; a column drawn ``m`` times appears once, multiplied by ``m / (samples q)``.
     """
-    # Paper: draws from all nodes of the graph. A column without an entry in the batch's rows adds nothing, so the draw
-    # is among the others, as in the authors' code, and q sums to 1 over these. Their code draws without replacement and
-    # divides by the q of the whole graph, which is not the unbiased estimate of their equation.
+    # Paper: draws from all nodes of the graph. A column without an entry in the batch's rows adds nothing, so only
+    # the others are drawn from, as in the authors' code, and q sums to 1 over these. Their code draws without
+    # replacement and divides by the q of the whole graph, which is not the unbiased estimate of their equation.
     columns, place = torch.unique(matrix.col_indices(), return_inverse=True)
     q = importance[columns] / column_sums(importance[columns][:, None])
     times = torch.bincount(torch.multinomial(q, samples, replacement=True), minlength=len(columns))
@@ -116,7 +115,7 @@ def sample_columns(matrix: Tensor, importance: Tensor, samples: int) -> tuple[Te
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Return these rows of a CSR matrix as a CSR matrix; torch cannot index one by a list."""
-    # On a GPU the product of two sparse matrices has 32-bit indices, and starts and columns must be of one kind.
+    # On a GPU the product of two sparse matrices has 32-bit indices, and starts and columns must have the same type.
     starts, columns = matrix.crow_indices().long(), matrix.col_indices().long()
     counts = starts.diff()[rows]
     ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])

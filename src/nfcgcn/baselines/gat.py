@@ -52,7 +52,7 @@ class AttentionConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew (Glorot, uniform)."""
+        """Draw the weights again (Glorot, uniform)."""
         for weight in (self.weight, self.source, self.target):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.bias)
@@ -71,7 +71,7 @@ class AttentionConv(nn.Module):
 
 
 def elu(h: Tensor) -> Tensor:
-    """Return what ``F.elu`` does, for which torch takes another exponential at the end of each thread's share."""
+    """Return ELU, like ``F.elu``, in which torch uses a different exponential at the end of each thread's share."""
     return torch.where(h > 0, h, torch.expm1(h.clamp(max=0)))
 
 

@@ -20,7 +20,7 @@ from nfcgcn.method.sampling import adjacency_lists
 from nfcgcn.settings import rate, setting, takes
 
 Neighbourhoods = list[tuple[Tensor, Tensor]]
-"""Nodes of like degree ``[M]`` with their neighbours ``[M, width]``; N in the places left over."""
+"""Nodes of similar degree ``[M]`` with their neighbours ``[M, width]``; unused places hold N."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LGCNConfig(ClassifierConfig):
     hidden_channels: int = setting(32, "outputs of the first graph convolution", low=1)
     num_layers: int = setting(1, "learnable graph convolutions; each adds its outputs to what it reads", low=1)
     filters: int = setting(8, "outputs of each learnable graph convolution", low=1)
-    k: int = setting(8, "values per feature that it takes from the neighbours", low=1)
+    k: int = setting(8, "values per feature that each takes from the neighbours", low=1)
     dropout: float = rate(0.84, "dropout on every layer's input")
 
 
@@ -101,7 +101,7 @@ class LearnableGraphConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the filters anew (Glorot, uniform); the normalisation's scale and shift start at 1 and 0."""
+        """Draw the filters again (Glorot, uniform), and reset the normalisation's scale to 1 and its shift to 0."""
         nn.init.xavier_uniform_(self.first)
         nn.init.xavier_uniform_(self.second)
         nn.init.ones_(self.scale)
@@ -112,19 +112,19 @@ class LearnableGraphConv(nn.Module):
         grid = torch.cat([h[:, None], k_largest(h, neighbourhoods, self.k)], dim=1).flatten(1)
         h = multiply(drop(grid, self.dropout, self.training), _banded(self.first, self.k + 1))
         h = multiply(drop(h, self.dropout, self.training), _banded(self.second, self.second.shape[2]))
-        # Paper: does not speak of normalisation; the authors' code has it, over the nodes at hand in training and
-        # evaluation alike, and without it the step size of 0.1 ruins the training (validation accuracy 49 % on Cora).
-        # It makes a bias before it idle. No activation, as in their code.
+        # Paper: does not mention normalisation. The authors' code normalises over the nodes at hand, in training and in
+        # evaluation; without it, the step size of 0.1 ruins the training (validation accuracy 49 % on Cora). A bias
+        # before it would have no effect. There is no activation, as in their code.
         h = shifted(h, -column_sums(h) / len(h))
         spread = (column_sums(h.square()) / len(h) + 1e-5).rsqrt()
         return shifted(scaled(h, spread * self.scale), self.shift)
 
 
 def k_largest(h: Tensor, neighbourhoods: Neighbourhoods, k: int) -> Tensor:
-    """Return the k largest values of each feature among each node's neighbours, falling: ``[N, k, C]``.
+    """Return the k largest values of each feature among each node's neighbours, largest first: ``[N, k, C]``.
 
-    A node with fewer neighbours has zeros after them. Of equal values the one of the lower node comes first; the
-    gradient goes to the entries chosen. Memory: O((E + k N) C).
+    For a node with fewer than k neighbours, zeros follow. Of equal values, that of the node with the lower number comes
+    first; the gradient goes to the chosen entries. Memory: O((E + k N) C).
     """
     num_nodes, channels = h.shape
     chosen = torch.full((num_nodes, k, channels), num_nodes, device=h.device)
@@ -140,7 +140,7 @@ def k_largest(h: Tensor, neighbourhoods: Neighbourhoods, k: int) -> Tensor:
 
 @remembered
 def group_neighbours(edge_index: Tensor, num_nodes: int) -> Neighbourhoods:
-    """Put nodes of like degree together, in tables 1, 2, 4 and so on wide: none is twice as wide as a row needs."""
+    """Group nodes of similar degree in tables of width 1, 2, 4, ...: none is twice as wide as one of its rows needs."""
     starts, columns = (part.numpy() for part in adjacency_lists(edge_index, num_nodes))
     degrees = np.diff(starts)
     doublings = np.ceil(np.log2(np.maximum(degrees, 1))).astype(np.int64)
@@ -157,9 +157,10 @@ def group_neighbours(edge_index: Tensor, num_nodes: int) -> Neighbourhoods:
 
 
 def _banded(weight: Tensor, places: int) -> Tensor:
-    """Return a convolution's filters ``[F, C, W]`` as the matrix ``[places * C, (places - W + 1) * F]`` it is.
+    """Return a convolution's filters ``[F, C, W]`` as a matrix ``[places * C, (places - W + 1) * F]``.
 
-    One product then does it, without a copy of each window, and its gradient depends on no number of threads.
+    The convolution is then one product, without a copy of each window, and its gradient does not depend on the number
+    of threads.
     """
     taps = weight.permute(2, 1, 0)
     rest = places - len(taps)

@@ -26,18 +26,18 @@ class SAGEConfig(ClassifierConfig):
 
     hidden_channels: int = setting(128, "outputs of each layer but the last", low=1)
     num_layers: int = setting(2, "layers", low=1)
-    num_neighbours: int = setting(25, "neighbours drawn of a node that is scored, at most (the paper's S1)", low=1)
-    num_further: int = setting(10, "neighbours drawn of a node that was itself drawn, at most (S2)", low=1)
+    num_neighbours: int = setting(25, "most neighbours drawn per node that is scored (the paper's S1)", low=1)
+    num_further: int = setting(10, "most neighbours drawn per node that was itself drawn (S2)", low=1)
     dropout: float = rate(0.5, "dropout on every layer's input")
 
 
 class Hop(NamedTuple):
-    """From the nodes that one layer has read to those that it writes."""
+    """How one layer gets from the nodes that it reads to the nodes that it writes."""
 
     mean: Sparse
     """``[written, read]``: averages over the neighbours."""
     own: Tensor | None
-    """``[written]``: the place of each node among those read; None where they are the same."""
+    """``[written]``: the place of each node among those read; None if both are the same nodes."""
 
 
 class MeanConv(nn.Module):
@@ -57,7 +57,7 @@ class MeanConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew (Glorot, uniform)."""
+        """Draw the weights again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.own)
         nn.init.xavier_uniform_(self.neighbours)
         nn.init.zeros_(self.bias)
@@ -77,7 +77,7 @@ class SAGE(NodeClassifier):
 
     .. math:: h^{(l)}_i = \mathrm{ReLU}(W_1^{(l)} h^{(l-1)}_i + W_2^{(l)} \, \mathrm{mean}_j \, h^{(l-1)}_j + b^{(l)})
 
-    In training the mean is over neighbours drawn anew for every step (algorithm 2), in evaluation over all of them.
+    In training the mean is over neighbours drawn again for every step (algorithm 2), in evaluation over all of them.
 
     Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments see
     :class:`SAGEConfig`.
@@ -107,7 +107,7 @@ class SAGE(NodeClassifier):
         return self._climb(x, [self._all(x, edge_index)] * len(self.layers))
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return the class scores of `nodes`, in training by neighbours drawn anew."""
+        """Return the class scores of `nodes`, in training with newly drawn neighbours."""
         if not self.training:
             return super().score_nodes(x, edge_index, nodes)
         lists = adjacency_lists(edge_index, x.shape[0])
@@ -117,7 +117,7 @@ class SAGE(NodeClassifier):
         for layer in reversed(range(len(self.layers))):
             size = self.config.num_further if hops else self.config.num_neighbours
             starts, drawn = draw_lists(*lists, written, size=size, seed=int(torch.randint(2**62, ())))
-            # The first layer multiplies the features of all nodes, which costs less than to pick rows from them.
+            # The first layer multiplies the features of all nodes, which costs less than picking rows from them.
             read = torch.unique(torch.cat([written, drawn])) if layer else torch.arange(x.shape[0])
             mean = _mean(starts, torch.searchsorted(read, drawn), len(read), dtype, x.device)
             hops.insert(0, Hop(mean, torch.searchsorted(read, written).to(x.device)))

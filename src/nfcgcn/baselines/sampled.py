@@ -66,7 +66,7 @@ class SampledClassifier(NodeClassifier):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         features = dropout(self.scale(x), self.config.dropout, self.training)
-        h = multiply(features, self.output.weight.mT)  # the sum of W x_j is W h_i, and shorter
+        h = multiply(features, self.output.weight.mT)  # the sum of W x_j is W h_i and has fewer numbers
         table = self.table(x, edge_index)
         slots = self.coefficients(h, table, edge_index)[:, :, None] * gathered(h, table)
         return add_bias(add_slots(slots), self.output.bias)
@@ -89,8 +89,8 @@ class GCN5(SampledClassifier):
     The degrees are those of the whole graph, loops counted. For the rest see :class:`SampledClassifier`.
     """
 
-    # Paper: "average with different weights according to neighbors' node degrees (GCN)" says no more. Copies of the
-    # node count as often as they stand in its table.
+    # Paper: "average with different weights according to neighbors' node degrees (GCN)" gives no formula. Copies of
+    # the node count as often as they appear in its table.
     def coefficients(self, h: Tensor, table: Tensor, edge_index: Tensor) -> Tensor:
         """Return ``[N, bandwidth]``."""
         scale = _degrees(edge_index, len(table)).to(h.dtype).rsqrt()
@@ -110,15 +110,15 @@ class GAT5(SampledClassifier):
     For the rest see :class:`SampledClassifier`.
     """
 
-    # Paper: "learn to assign weight to neighbors and then mean average (GAT)" says no more; the attention reads the
-    # scores that the one layer gives each node, so that there is one layer and no other.
+    # Paper: "learn to assign weight to neighbors and then mean average (GAT)" gives no formula; the attention
+    # reads the scores that the only layer gives each node, so that no second layer is needed.
     @takes(SampledConfig)
     def __init__(self, in_channels: int, out_channels: int, *, config: SampledConfig, seed: int = 0) -> None:
         super().__init__(in_channels, out_channels, config=config, seed=seed)
         self.attention = nn.Parameter(nn.init.xavier_uniform_(torch.empty(out_channels, 2)))
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         super().reset_parameters()
         nn.init.xavier_uniform_(self.attention)
 

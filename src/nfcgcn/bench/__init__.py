@@ -1,1 +1,1 @@
-"""Timings of training steps beside plain PyTorch and PyTorch Geometric."""
+"""Timings of training steps, compared with plain PyTorch and PyTorch Geometric."""

@@ -1,4 +1,4 @@
-"""How long a training step takes on a GPU beside others, and how far its kernels are from what the device could do."""
+"""How long a training step takes on a GPU compared with others, and how near its kernels are to the device's limits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ WARM_UP = 5
 REPEATS = 21
 SEEDS = 10
 BANDWIDTH = 4.8e12
-"""Bytes a second that an H200's memory moves, by its data sheet."""
+"""Memory bandwidth of an H200 in bytes per second, from its data sheet."""
 RATE = 67e12
-"""Float32 operations a second, likewise."""
+"""Float32 operations per second of an H200, from its data sheet."""
 LAUNCH = 2e-6
-"""Seconds from one kernel of a graph to the next, about."""
+"""Approximate seconds from one kernel of a graph to the next."""
 
 
 def bench_gpu_step(
@@ -43,9 +43,9 @@ def bench_gpu_step(
     data_dir: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Time a training step with Adam of each system on the GPU, ours as a CUDA graph; medians of CUDA events.
+    """Time one training step with Adam of each system on the GPU, ours as a CUDA graph; return medians of CUDA events.
 
-    The contract of the kernels is checked first; a broken one is not timed.
+    The contract of the kernels is checked first; if a kernel breaks it, nothing is timed.
     """
     device = torch.device("cuda")
     graph = load(dataset, data_dir=data_dir)
@@ -98,7 +98,7 @@ def bench_gpu_step(
 
 
 def check_gpu_contract() -> None:
-    """Refuse to go on where the GPU kernels break their contract."""
+    """Raise an error if the GPU kernels break their contract."""
     from nfcgcn.kernels.gpu import node_feature_conv as gpu
 
     for case in contract.cases():
@@ -109,7 +109,7 @@ def check_gpu_contract() -> None:
 
 
 def _eager(model: nn.Module, x: Tensor, graph: Graph, nodes: Tensor) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return a training step with Adam and an evaluation pass, as one writes them in PyTorch."""
+    """Return a training step with Adam and an evaluation pass, as usually written in PyTorch."""
     edge_index, y = graph.edge_index.to(x.device), graph.y.to(x.device)[nodes]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
@@ -137,7 +137,7 @@ def _trainer(graph: Graph, config: Config, count: int) -> cuda_graph.Trainer:
 
 
 def _fit_seconds(graph: Graph, config: Config, count: int) -> float:
-    """Return how long so many runs of all epochs take together, from built models to their best states."""
+    """Return how many seconds `count` runs of all epochs take together, from built models to their best states."""
     models = [config.build(graph, seed) for seed in range(count)]
     splits = [config.split.make(graph, seed) for seed in range(count)]
     start = time.perf_counter()
@@ -161,7 +161,7 @@ def _milliseconds(job: Callable[[], Any]) -> float:
 
 
 def _extra_memory(job: Callable[[], Any]) -> float:
-    """Return by how many MiB a job, done twice, raises the memory on the device."""
+    """Return the extra device memory in MiB that a job needs, measured over two calls."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -173,10 +173,10 @@ def _extra_memory(job: Callable[[], Any]) -> float:
 
 
 def _kernels(trainer: cuda_graph.Trainer) -> list[dict[str, Any]]:
-    """List the kernels of one training step: launches, microseconds, and what the device would need at least.
+    """List the kernels of one training step: launches, microseconds, and a lower bound on these.
 
-    The floor is the largest of: bytes that must move, counted once, over the memory's bandwidth; operations over the
-    rate; and the launches.
+    The bound is the largest of three times: the bytes that must be moved, each counted once, at the memory's bandwidth;
+    the operations at the device's rate; and the launches.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -212,7 +212,7 @@ def _work(trainer: cuda_graph.Trainer) -> dict[str, tuple[float, float]]:
     assert isinstance(net, SideBySide)  # noqa: S101
     tables = net.tables
     of = dict(zip(net.names, net.stacked, strict=True))
-    weight, matrix = of["nfc.weight"], of["hidden.0.weight"]
+    weight, matrix = of["nfc.weight"], of["layers.0.weight"]
     _, filters, _, size = weight.shape
     hidden = matrix.shape[2]
     stride = next(iter(net.options.values())).stride

@@ -1,4 +1,4 @@
-"""How long a training step takes and how much memory, beside plain PyTorch and PyTorch Geometric, in one run."""
+"""Time and memory of a training step, compared in one run with plain PyTorch and PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pyg_gcn(graph: Graph, config: Config) -> nn.Module:
 
 
 def pyg_gat(graph: Graph) -> nn.Module:
-    """Return a GAT of PyTorch Geometric's layers in the sizes of its paper."""
+    """Return a GAT made of PyTorch Geometric's layers, in the sizes of its paper."""
     from torch_geometric.nn import GATConv
 
     class GAT(nn.Module):
@@ -70,9 +70,9 @@ def pyg_gat(graph: Graph) -> nn.Module:
 
 
 def step_config(dataset: str, activation: str, conv: str) -> Config:
-    """Return the paper's settings, always with two graph convolutions: that is where the hidden size matters.
+    """Return the paper's settings, always with two graph convolutions, so that the hidden size matters.
 
-    A graph that the paper does not know gets those of CiteSeer, its widest.
+    A graph that is not in the paper gets the settings of CiteSeer, which has the most features of the paper's graphs.
     """
     model = "nfc-gcn" if conv == "1d" else "nfc-gcn-2d"
     settings = {"activation": activation, "num_layers": 2}
@@ -92,7 +92,7 @@ def bench_step(
 ) -> dict[str, Any]:
     """Time one training step (forward, loss, backward) of each system, interleaved, and return medians.
 
-    The contract of the kernels is checked first; a broken one is not timed.
+    The contract of the kernels is checked first; if a kernel breaks it, nothing is timed.
     """
     config = step_config(dataset, activation, conv)
     graph = load(dataset, data_dir=data_dir)
@@ -132,9 +132,9 @@ def bench_models(
 ) -> dict[str, Any]:
     """Time one training step (forward, loss, backward) of every system and of PyG's ``GCN``, interleaved.
 
-    Each system has the settings of its preset for FastGCN's split, or of its own paper, and steps over all training
-    nodes or one batch of them as those say. PyG's ``GCN`` has the sizes of ours, on dense and on sparse features, but
-    drops nothing from its input.
+    Each system has the settings of its preset for FastGCN's split, or of its own paper. These settings decide whether a
+    step covers all training nodes or one batch. PyG's ``GCN`` has the sizes of ours and runs on dense and on sparse
+    features, but without dropout on its input.
     """
     graph = load(dataset, data_dir=data_dir)
     configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in MODELS}
@@ -158,13 +158,13 @@ def bench_models(
 
 
 def _interleaved(jobs: dict[str, Callable[[], None]], say: Callable[[str], None]) -> dict[str, float]:
-    """Return the median milliseconds of each job, run in turns."""
+    """Run the jobs in turns and return the median milliseconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     with torch_randomness(0, "training"):
         for repeat in range(WARM_UP + REPEATS):
             say(f"timing {repeat + 1} of {WARM_UP + REPEATS}")
             for name, job in jobs.items():
-                # Let the last system's threads, which spin for a while after their work, go to sleep; then wake ours.
+                # The last system's threads spin for a while after their work: wait until they sleep, then wake ours.
                 time.sleep(REST)
                 job()
                 start = time.perf_counter()
@@ -176,7 +176,7 @@ def _interleaved(jobs: dict[str, Callable[[], None]], say: Callable[[str], None]
 
 @cache
 def check_contract() -> None:
-    """Refuse to go on where the CPU kernels break their contract."""
+    """Raise an error if the CPU kernels break their contract."""
     from nfcgcn.kernels.cpu import node_feature_conv as cpu
 
     for case in contract.cases():
@@ -211,7 +211,7 @@ def _eval_pass(model: nn.Module, x: Tensor, graph: Graph) -> Callable[[], None]:
 
 
 def _memory_in_a_process(*arguments: Any) -> float:
-    """Measure in a process of its own, where nothing else has raised the peak before."""
+    """Measure in a separate process, in which nothing else has raised the peak before."""
     code = f"from nfcgcn.bench.step import peak_memory; print(peak_memory(*{[_plain(a) for a in arguments]!r}))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(  # noqa: S603
@@ -236,7 +236,7 @@ def peak_memory(
     x = graph.x.to_dense() if which == "plain" else graph.x
     model = plain_nfc_gcn(graph, config) if which == "plain" else config.build(graph, 0)
     nodes = torch.from_numpy(config.split.make(graph, 0).train)
-    if which == "ours":  # compile or load the kernels, which is no part of a step
+    if which == "ours":  # compile or load the kernels, which is not part of a step
         small = load("citations", nodes=300, features=100, words=5)
         warm = make_config(config.name, settings={"activation": activation, "kernel_size": 32}).build(small, 0)
         _train_step(warm, small.x, small, torch.arange(10))()
@@ -248,10 +248,12 @@ def peak_memory(
 
 
 def reset_peak() -> int:
-    """Forget the peak where the system can (Linux), and return the memory in use now."""
+    """Reset the peak if the system can (Linux), and return the memory in use now."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # what was freed counts as free
+        trim = getattr(
+            ctypes.CDLL(None), "malloc_trim", None
+        )  # return freed memory to the system, so that it does not count
         if trim is not None:
             trim(0)
         clear.write_text("5")
@@ -260,7 +262,7 @@ def reset_peak() -> int:
 
 
 def peak() -> int:
-    """Return the most memory that the process has had, in bytes."""
+    """Return the peak memory of the process, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""The models by name, their settings and presets: everything that decides what a run is."""
+"""The models by name, their settings and presets: everything that defines a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SplitConfig(Settings):
     val_ratio: float = setting(0.2, "ratio: share of validation nodes", above=0, below=1)
 
     def make(self, graph: Graph, seed: int) -> Split:
-        """Split `graph`; the rules that draw do so by `seed`."""
+        """Split `graph`; rules that draw nodes at random use `seed`."""
         return make_split(graph, self.split, seed=seed, **{k: v for k, v in asdict(self).items() if k != "split"})
 
 
@@ -57,9 +57,9 @@ class ModelEntry:
     paper: str
     """Where it was published: authors, title, place and year."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that make it this model and no other."""
+    """Settings that define this model and cannot be changed."""
     presets_of: str | None = None
-    """Whose presets it uses, where not its own."""
+    """The model whose presets it uses, if not its own."""
 
     @property
     def config(self) -> type[ClassifierConfig]:
@@ -82,7 +82,7 @@ MODELS = {
     ),
     "sage-mean": ModelEntry(
         SAGE,
-        "GraphSAGE: the node beside the mean of sampled neighbours",
+        "GraphSAGE: the node plus the mean of sampled neighbours",
         'Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017',
     ),
     "fastgcn": ModelEntry(
@@ -109,7 +109,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Config:
-    """All that decides a run but the graph and the seed."""
+    """Everything that defines a run, except the graph and the seed."""
 
     name: str
     """The model's name."""
@@ -125,7 +125,7 @@ class Config:
         return {f.name: getattr(part, f.name) for part in (self.model, self.training, self.split) for f in fields(part)}
 
     def build(self, graph: Graph, seed: int) -> NodeClassifier:
-        """Make the model for `graph`, its weights and neighbours drawn by `seed`."""
+        """Make the model for `graph`; `seed` decides its weights and neighbours."""
         return self.build_for(graph.num_features, graph.num_classes, seed=seed)
 
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
@@ -146,10 +146,10 @@ def make_config(
 ) -> Config:
     """Put a config together: a model's defaults, then a preset for the dataset, then single settings.
 
-    ``preset`` is one of ``PRESETS`` or the path of a TOML file, as ``nfcgcn tune`` writes it, which is for any dataset.
-    Without a ``preset``, the first of ``PRESETS`` that knows the dataset is used, of those made for the split that
-    `settings` name if there are any; where none knows it, bare defaults. A `graph` that is no built-in dataset gets
-    what :func:`suggest` says in place of a preset.
+    ``preset`` is one of ``PRESETS`` or the path of a TOML file that ``nfcgcn tune`` wrote; a file applies to any
+    dataset. Without a ``preset``, the first of ``PRESETS`` that covers the dataset is used; presets made for the split
+    that `settings` name go first. If none covers the dataset, the defaults are used. A `graph` that is not a built-in
+    dataset gets the settings of :func:`suggest` in place of a preset.
     """
     chosen = _entry(model)
     settings = settings or {}
@@ -178,19 +178,19 @@ def _entry(name: str) -> ModelEntry:
 
 
 SUGGESTED = "suggested"
-"""What a config has in place of a preset where :func:`suggest` chose its settings."""
+"""The preset's name in a config whose settings :func:`suggest` chose."""
 PRESETS = ("default", "nfc-paper", "paper")
-"""In the order in which they are tried: what was chosen here, what NFC-GCN's paper says, what the model's own says."""
+"""In the order in which they are tried: chosen for this library, from NFC-GCN's paper, from the model's own paper."""
 
 
 def _fitting_preset(model: str, dataset: str | None, split: str | None) -> str:
-    knowing = [p for p in PRESETS if dataset in preset_tables(p, model)]
-    made_for_it = [p for p in knowing if preset_tables(p, model)[dataset or ""].get("split") == split]
-    return next(iter(made_for_it or knowing), "default")
+    covering = [p for p in PRESETS if dataset in preset_tables(p, model)]
+    made_for_split = [p for p in covering if preset_tables(p, model)[dataset or ""].get("split") == split]
+    return next(iter(made_for_split or covering), "default")
 
 
 def preset_values(preset: str, model: str, dataset: str | None) -> dict[str, Any]:
-    """Return what a preset, by name or by file, sets for a model on a dataset."""
+    """Return the settings that a preset, a name or a file, has for a model on a dataset."""
     if preset.endswith(".toml"):
         return _file_values(preset, model)
     tables = preset_tables(preset, model)
@@ -215,7 +215,7 @@ def _file_values(path: str, model: str) -> dict[str, Any]:
 
 
 def preset_tables(name: str, model: str) -> dict[str, dict[str, Any]]:
-    """Return what a preset sets for a model, one table per dataset."""
+    """Return the settings that a preset has for a model, one table per dataset."""
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     text = (resources.files("nfcgcn.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The files of Planetoid: where they may lie, their sha256, and how they are downloaded.
+"""The files of Planetoid: where to look for them, their sha256, and how they are downloaded.
 
-Without ``data_dir`` a folder is passed over when it holds none of a dataset's files. With it, or when a folder holds
-some of them, the others must be there too: a set put together from two places would hide a mistake. Only the cache is
-completed by downloads.
+Without ``data_dir``, a folder that holds none of a dataset's files is skipped. With ``data_dir``, or if a folder holds
+some of the files, the others must be in the same folder: mixing files from two places would hide a mistake. Only the
+cache is completed by downloads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BYTES = 2**25
 """More than four times the largest file."""
 
 PARTS = ("allx", "ally", "tx", "ty", "graph", "test.index")
-"""What is read. The parts x and y, which Planetoid has too, are the first rows of allx and ally."""
+"""The parts that are read. Planetoid also has x and y, which are the first rows of allx and ally."""
 
 SHA256 = {
     "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
@@ -47,7 +47,7 @@ SHA256 = {
 
 
 def read_parts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, bytes]:
-    """Return the checked bytes of each part, from the first folder that has them, or by download."""
+    """Return the bytes of each part, from the first folder that has them or by download; their sha256 is checked."""
     files = _files(name)
     folder = _folder(name, data_dir)
     if folder is None:
@@ -61,7 +61,7 @@ def read_parts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[s
         for file in files.values():
             if not (folder / file).is_file():
                 _download(file, folder)
-        remedy = "delete it, and it is downloaded again"
+        remedy = "delete it to have it downloaded again"
     else:
         for file in files.values():
             if not (folder / file).is_file():
@@ -71,7 +71,7 @@ def read_parts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[s
 
 
 def whereabouts(name: str, data_dir: str | PathLike[str] | None = None) -> str:
-    """Return the folder that holds all parts of a dataset, or "to download", or "missing" where that is no remedy."""
+    """Return the folder with all parts of a dataset, or "to download", or "missing" if the user's folder lacks some."""
     try:
         given = _folder(name, data_dir)
     except DatasetError:
@@ -87,7 +87,7 @@ def _files(name: str) -> dict[str, str]:
 
 
 def _folder(name: str, data_dir: str | PathLike[str] | None) -> Path | None:
-    """Return the user's folder with files of the dataset, given or by NFCGCN_DATA; None leaves it to the cache."""
+    """Return the folder, given or from NFCGCN_DATA, that has files of the dataset; None means to use the cache."""
     files = _files(name).values()
     if data_dir is not None:
         given = Path(data_dir).expanduser()
@@ -107,7 +107,7 @@ def _folder(name: str, data_dir: str | PathLike[str] | None) -> Path | None:
 
 
 def _cache() -> Path | None:
-    """Return the folder for downloads, or None where neither NFCGCN_CACHE nor pooch can tell it."""
+    """Return the folder for downloads, or None if NFCGCN_CACHE is not set and pooch is not installed."""
     root = os.environ.get("NFCGCN_CACHE")
     if root:
         return Path(root).expanduser() / "planetoid"
@@ -119,23 +119,23 @@ def _cache() -> Path | None:
 
 
 def _read_checked(path: Path, remedy: str) -> bytes:
-    """Read a file once, and return the very bytes whose sum was right."""
+    """Read a file once, check its sha256, and return the checked bytes."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise DatasetError(f"{path.name} in {path.parent} cannot be read: {error.strerror}; {remedy}") from error
-    found, wanted = hashlib.sha256(data).hexdigest(), SHA256[path.name]
-    if found != wanted:
+    actual, expected = hashlib.sha256(data).hexdigest(), SHA256[path.name]
+    if actual != expected:
         raise DatasetError(
             f"{path.name} in {path.parent} is truncated or altered: "
-            f"sha256 {found[:8]}… instead of {wanted[:8]}…; {remedy}"
+            f"sha256 {actual[:8]}… instead of {expected[:8]}…; {remedy}"
         )
     return data
 
 
 def _download(file: str, folder: Path) -> None:
-    """Fetch a file into the cache by way of a temporary one, which only becomes the file if its sum is right."""
+    """Download a file into the cache: first to a temporary file, which is renamed only if its sha256 is right."""
     try:
         import pooch
         from requests.exceptions import HTTPError, RequestException
@@ -150,7 +150,7 @@ def _download(file: str, folder: Path) -> None:
     )
     logger = pooch.get_logger()
     level = logger.level
-    # pooch logs a line a file, which is all the progress that files this small need.
+    # pooch logs one line per file, which is enough progress for files this small.
     logger.setLevel(logging.INFO if sys.stderr.isatty() else logging.WARNING)
     try:
         pooch.retrieve(address, known_hash=f"sha256:{SHA256[file]}", fname=file, path=folder)
@@ -159,7 +159,7 @@ def _download(file: str, folder: Path) -> None:
         if error.response is not None:
             status = error.response.status_code
             error.response.close()  # pooch leaves its connection open
-        raise DatasetError(f"{address} answers {status}; {by_hand}") from error
+        raise DatasetError(f"{address} answered {status}; {by_hand}") from error
     except RequestException as error:
         raise DatasetError(f"no connection to {address}; {by_hand}") from error
     except ValueError as error:

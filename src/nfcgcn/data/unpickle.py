@@ -1,7 +1,7 @@
-"""Read the pickles of Planetoid, of which :mod:`nfcgcn.datasets.planetoid_files` has checked every byte.
+"""Read the pickles of Planetoid, whose sha256 :mod:`nfcgcn.data.planetoid_files` has checked.
 
-A pickle is a program: bytes whose sha256 is not the published one must never come here. As a second wall, a pickle can
-name nothing but what these files need.
+A pickle is a program: bytes whose sha256 is not the published one must never reach this module. As a second defence, a
+pickle can name only the classes and functions that these files need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
 }
-"""By the names that Python 2 and its libraries gave them."""
+"""The keys are the names from Python 2 and its libraries."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -35,7 +35,8 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _ALLOWED:
             raise DatasetError(
-                f"{self.file} names '{module}.{name}', which no Planetoid file needs; refused, get the published file"
+                f"{self.file} names '{module}.{name}', which no Planetoid file needs, and was not loaded; "
+                "get the published file"
             )
         return _ALLOWED[module, name]
 

@@ -52,7 +52,7 @@ def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], runs: Mappin
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What a run folder keeps: the model, and what one must know to give it another graph."""
+    """The contents of a run folder: the model, and what is needed to apply it to another graph."""
 
     folder: Path
     model: NodeClassifier
@@ -65,7 +65,7 @@ class SavedRun:
     class_names: tuple[str, ...] | None
     dataset: str
     dataset_options: dict[str, Any] | None
-    """What a built-in dataset was loaded with; None where the training graph was another."""
+    """The options of the built-in dataset it was trained on; None for any other training graph."""
     encoding: dict[str, Any] | None
     """How the columns of the training graph's tables were read; None where it did not come from tables."""
 
@@ -74,9 +74,9 @@ class SavedRun:
         return self.class_names[label] if self.class_names is not None else str(label)
 
     def check_features(self, graph: Graph) -> None:
-        """Refuse a graph whose features are not those of the training graph, and say which columns differ.
+        """Raise an error that names the differing columns if `graph` does not have the features of the training graph.
 
-        Names are compared where both have them, else numbers of columns.
+        Names are compared if both have them, else the numbers of columns.
         """
         ours, theirs = self.feature_names, graph.feature_names
         if ours is None or theirs is None:
@@ -86,22 +86,23 @@ class SavedRun:
             missing = [repr(name) for name in (Counter(ours) - Counter(theirs)).elements()]
             extra = [repr(name) for name in (Counter(theirs) - Counter(ours)).elements()]
         if missing or extra:
-            found = [f"{what} {_first_three(those)}" for what, those in (("lacks", missing), ("adds", extra)) if those]
+            parts = (("lacks", missing), ("adds", extra))
+            differences = " and ".join(f"{verb} {_first_three(columns)}" for verb, columns in parts if columns)
             raise GraphError(
-                f"'{graph.name}' has other features than the run was trained on: it {' and '.join(found)}; "
+                f"'{graph.name}' does not have the same features as the training graph: it {differences}; "
                 "give it the same columns"
             )
         if ours and theirs and ours != theirs:
             place = next(i for i in range(len(ours)) if ours[i] != theirs[i])
             raise GraphError(
-                f"'{graph.name}' has the run's features in another order: column {place} is {theirs[place]!r}, "
-                f"in the run it was {ours[place]!r}; put them in that order"
+                f"'{graph.name}' has the features of the training graph in another order: column {place} is "
+                f"{theirs[place]!r}, in training it was {ours[place]!r}; put the columns in the order of training"
             )
 
     def read_labels(self, graph: Graph) -> Ints:
-        """Return the labels of `graph` as the run numbers its classes, -1 for none and for classes it does not know.
+        """Return the labels of `graph` as the run numbers its classes; -1 for no label or an unknown class.
 
-        Names are compared where both have them, else numbers.
+        Names are compared if both have them, else numbers.
         """
         if self.class_names is None or graph.class_names is None:
             return np.where(graph.labels < self.num_classes, graph.labels, -1)
@@ -115,14 +116,14 @@ def load_run(folder: Path | str) -> SavedRun:
     folder = Path(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        found = config["format"]
-        if found != FORMAT:
+        format_found = config["format"]
+        if format_found != FORMAT:
             raise CheckpointError(
-                f"{folder} has format {found}; this version of nfcgcn reads {FORMAT} and draws neighbours otherwise than "
-                "older ones, so train again"
+                f"{folder} has format {format_found}; this version of nfcgcn reads only format {FORMAT} and draws "
+                "neighbours differently from older versions, so train again"
             )
         weights = folder / "weights.safetensors"
-        weights.stat()  # names the file where it is missing, which safetensors does not
+        weights.stat()  # if the file is missing, this error names it; that of safetensors does not
         state = load_file(weights)
         model = make_config(config["model"], settings=config["settings"]).build_for(
             int(config["num_features"]), int(config["num_classes"]), seed=int(config["seed"])
@@ -143,14 +144,14 @@ def load_run(folder: Path | str) -> SavedRun:
             encoding=config["encoding"],
         )
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(f"{folder} is no run folder: {Path(error.filename).name} is missing") from error
+        raise CheckpointError(f"{folder} is not a run folder: {Path(error.filename).name} is missing") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"{folder} is damaged or foreign: {reason}") from error
+        raise CheckpointError(f"{folder} is damaged or was not written by nfcgcn: {reason}") from error
 
 
 def load_model(folder: Path | str) -> NodeClassifier:
-    """Rebuild the model that a run folder keeps, in evaluation mode."""
+    """Rebuild the model of a run folder, in evaluation mode."""
     return load_run(folder).model
 
 

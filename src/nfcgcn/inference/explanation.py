@@ -1,4 +1,4 @@
-"""Which features of which neighbour decided: contributions that add up to the change in a class's score."""
+"""Which features of which neighbours decided: contributions that add up to the change in a class's score."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from nfcgcn.method.classifier import NodeClassifier
 Method = Literal["exact", "integrated gradients"]
 
 TOLERANCE = 1e-3
-"""Part of the change in the score that the contributions may miss together."""
+"""Share of the change in the score that the contributions together may leave unexplained."""
 SPREAD = 1e-2
-"""Part of the contributions, added up without sign, that they may be off by each for itself, as far as one can tell."""
+"""Estimated errors of the single contributions, added up, as a share of the contributions added up without sign."""
 ROUNDING = 1e-9
 MOST_POINTS = 300
-"""Points of the way at which a gradient is taken, at most."""
+"""Largest number of points on the path at which a gradient is taken."""
 
-# Gauss and Legendre's five points on [0, 1], and the rule that makes do with every other one of them.
+# The five-point Gauss-Legendre rule on [0, 1], and a coarser rule that uses every other one of its points.
 _ROOTS, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 _ROOTS, _WEIGHTS = (_ROOTS + 1) / 2, _WEIGHTS / 2
 _OUTER = 1 / (24 * (_ROOTS[4] - 0.5) ** 2)
@@ -65,25 +65,25 @@ class Explanation:
     score: float
     """Of the class `target`, before the softmax: the model's own."""
     baseline: float
-    """The score were all features 0: the bias of the last layer, or 0 where there is none."""
+    """The score if all features were 0: the bias of the last layer, or 0 without one."""
     contributions: sp.csr_array
-    """``[N, D]``: all places where a node's features enter, added up."""
+    """``[N, D]``: summed over all places where a node's features enter."""
     slots: Ints | None
-    """``[n]``: who stands in the node's own map; None where the model has no maps."""
+    """``[n]``: the nodes in the explained node's own map; None if the model has no maps."""
     own_map: sp.csr_array | None
     """``[n, D]``: the part that goes through the node's own map; the rest comes through the maps of other nodes."""
     hops: Ints
-    """``[N]``: edges between each node and the one explained, or -1 where its features do not count."""
+    """``[N]``: edges between each node and the one explained, or -1 if its features do not affect the score."""
     method: Method
-    """"exact" where the gradient is the same all along the way from 0 to X, so that its product with X is the
-    integral; true without an activation, and with ReLU as long as only the last layer has a bias."""
+    """"exact" if the gradient is the same all along the path from 0 to X, so that its product with X is the
+    integral: this holds without an activation, and with ReLU as long as only the last layer has a bias."""
     error: float
-    """What the contributions miss of ``score - baseline``, the model's own rounding included."""
+    """``score - baseline`` minus the sum of the contributions, the model's own rounding included."""
     features: sp.csr_array
     """``[N, D]``: the values of the features."""
 
     def top(self, count: int | None = None) -> list[Contribution]:
-        """List the largest contributions of either sign, largest first; all that are not 0 without a `count`."""
+        """List the largest contributions of either sign, largest first; without a `count` all that are not 0."""
         cells = self.contributions.tocoo()
         order = np.lexsort((cells.col, cells.row, -np.abs(cells.data)))
         order = order[cells.data[order] != 0][:count]
@@ -95,11 +95,11 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class ClassExplanation:
-    """What each feature, on whichever node, added to the score of a class: the mean over the nodes it was given to."""
+    """What each feature, on any node, added to a class's score: the mean over the nodes predicted as the class."""
 
     target: int
     num_nodes: int
-    """Nodes predicted as this class; without one, nothing else here means anything."""
+    """Nodes predicted as this class; if there are none, the other fields mean nothing."""
     score: float
     baseline: float
     contributions: Doubles
@@ -108,16 +108,17 @@ class ClassExplanation:
     error: float
 
     def top(self, count: int) -> list[tuple[int, float]]:
-        """List the features that added or took most, with what they added, largest first."""
+        """List the features with the largest contributions of either sign, with these contributions, largest first."""
         order = np.argsort(-np.abs(self.contributions), kind="stable")[:count]
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
 def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
-    """Say which features of which neighbour decided the score of class `target`, by default the predicted one.
+    """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
 
-    The neighbours are those that prediction draws. A model that scales features is explained by the scaled ones, whose
-    contributions are told of the features they come from. Cost: the node's surroundings, and one pass of the model.
+    The neighbours are those that prediction draws. If the model scales features, the contributions are those of the
+    scaled features and are listed under the original ones. Cost: one pass of the model, and work that grows with the
+    node's neighbourhood.
     """
     if not 0 <= node < graph.num_nodes:
         raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
@@ -148,9 +149,9 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
 
 
 def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
-    """Say which features matter for each class: their mean contribution over those of `nodes` predicted as the class.
+    """Return how much each feature adds to each class: the mean over those of `nodes` that are predicted as the class.
 
-    Without `nodes` all are looked at.
+    Without `nodes`, all nodes of the graph are used.
     """
     nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)
     path = make_path(model, graph, nodes)
@@ -173,7 +174,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
 
 @torch.no_grad()
 def _model_scores(model: NodeClassifier, graph: Graph, nodes: Ints) -> Tensor:
-    """Return what the model itself says of `nodes`, ``[nodes, C]``: the truth that an explanation is held to."""
+    """Return the model's own scores of `nodes`, ``[nodes, C]``, against which an explanation is checked."""
     was_training, first = model.training, next(model.parameters())
     device, dtype = first.device, first.dtype
     try:
@@ -206,8 +207,8 @@ class _Piece(NamedTuple):
     points: list[Point]
 
 
-class _Sight(NamedTuple):
-    """What there is at one point of the path."""
+class _Slope(NamedTuple):
+    """The score and its derivatives at one point of the path."""
 
     score: float
     parts: Tensor
@@ -216,39 +217,40 @@ class _Sight(NamedTuple):
 
 
 def _integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
-    """Find points and weights such that the gradients there add up to the change in the score.
+    """Find points and weights for which the weighted gradients add up to the change in the score.
 
-    The true change is known over any part of the path, and so is what the points of a part miss of it; how sure the
-    single contributions are is told by a coarser rule. The worst part is halved until both are small.
+    Over any part of the path the true change is known, and so is the error of the points in that part. The error of
+    the single contributions is estimated by comparison with a coarser rule. The worst part is halved until both errors
+    are small.
     """
 
-    def look(alpha: float) -> _Sight:
+    def evaluate(alpha: float) -> _Slope:
         p, direction = path.at(alpha)
         p = p.detach().requires_grad_()
         score = choose(path.scores(p))
         (gradient,) = torch.autograd.grad(score, p)
-        return _Sight(score.item(), gradient * direction, gradient)
+        return _Slope(score.item(), gradient * direction, gradient)
 
-    start, middle, end = look(0.0), look(0.5), look(1.0)
+    start, middle, end = evaluate(0.0), evaluate(0.5), evaluate(1.0)
     change, size = end.score - start.score, end.parts.abs().sum().item()
     rounding = ROUNDING * (abs(change) + size)
-    if all(abs(sight.parts.sum().item() - change) <= rounding for sight in (middle, end)):
+    if all(abs(slope.parts.sum().item() - change) <= rounding for slope in (middle, end)):
         return _Integral([Point(1.0, 1.0, end.gradient)], start.score, "exact")
     limits = TOLERANCE * abs(change) + rounding, SPREAD * size + rounding
-    pieces = [_measure(look, (0.0, 1.0), (start.score, end.score), limits)]
+    pieces = [_measure(evaluate, (0.0, 1.0), (start.score, end.score), limits)]
     while (
         abs(sum(piece.missed for piece in pieces)) > limits[0] or sum(piece.unsure for piece in pieces) > limits[1]
     ) and len(pieces) * len(_ROOTS) < MOST_POINTS:
         worst = heapq.heappop(pieces)
         half = (worst.start + worst.end) / 2
-        score = look(half).score
-        heapq.heappush(pieces, _measure(look, (worst.start, half), (worst.score_at_start, score), limits))
-        heapq.heappush(pieces, _measure(look, (half, worst.end), (score, worst.score_at_end), limits))
+        score = evaluate(half).score
+        heapq.heappush(pieces, _measure(evaluate, (worst.start, half), (worst.score_at_start, score), limits))
+        heapq.heappush(pieces, _measure(evaluate, (half, worst.end), (score, worst.score_at_end), limits))
     missed = abs(sum(piece.missed for piece in pieces))
     if missed > limits[0]:
         warnings.warn(
-            f"the contributions miss {missed:.2g} of a change of {change:.2g} in the score, after {MOST_POINTS} points "
-            "on the way",
+            f"the contributions leave {missed:.2g} of the score's change of {change:.2g} unexplained, even with "
+            f"{MOST_POINTS} integration points",
             NFCWarning,
             stacklevel=3,
         )
@@ -257,7 +259,7 @@ def _integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integr
 
 
 def _measure(
-    look: Callable[[float], _Sight],
+    evaluate: Callable[[float], _Slope],
     ends: tuple[float, float],
     scores: tuple[float, float],
     limits: tuple[float, float],
@@ -266,10 +268,10 @@ def _measure(
     points: list[Point] = []
     total, doubt = 0.0, torch.zeros(())
     for root, weight, coarse in zip(_ROOTS, _WEIGHTS, _COARSE, strict=True):
-        sight = look(start + width * float(root))
-        points.append(Point(start + width * float(root), width * float(weight), sight.gradient))
-        total += width * float(weight) * sight.parts.sum().item()
-        doubt = doubt + width * float(weight - coarse) * sight.parts
+        slope = evaluate(start + width * float(root))
+        points.append(Point(start + width * float(root), width * float(weight), slope.gradient))
+        total += width * float(weight) * slope.parts.sum().item()
+        doubt = doubt + width * float(weight - coarse) * slope.parts
     missed, unsure = scores[1] - scores[0] - total, doubt.abs().sum().item()
     rank = -max(abs(missed) / limits[0], unsure / limits[1])
     return _Piece(rank, *ends, missed, unsure, *scores, points)

@@ -1,6 +1,6 @@
-"""A model as a program of its own: ``torch.export``, for any number of nodes and edges.
+"""A model as a program that runs without this package: ``torch.export``, for any number of nodes and edges.
 
-What is traced is the model's own forward, by the formulas of :mod:`nfcgcn.method` in plain PyTorch.
+The model's own forward pass is traced, with the formulas of :mod:`nfcgcn.method` in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def export(
 ) -> ExportedProgram:
     """Return a model as a program for any number of nodes and edges; with a `path`, also write it as .pt2.
 
-    It takes dense float32 features ``[N, D]``, as they are before any scaling, ``edge_index [2, E]`` and, for NFC-GCN,
-    a neighbour table ``[N, n]`` as ``model.nfc.table(x, edge_index)`` gives it, and returns class scores before the
-    softmax. It runs where PyTorch does, without this package. `notes`, plain JSON values, go into the file beside what
-    the program takes. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
+    The program takes dense float32 features ``[N, D]`` before any scaling, ``edge_index [2, E]`` and, for NFC-GCN, a
+    neighbour table ``[N, n]`` as ``model.nfc.table(x, edge_index)`` returns it. It returns class scores before the
+    softmax. It runs wherever PyTorch does, without this package. `notes`, plain JSON values, are written into the file,
+    together with the names and shapes of the program's inputs. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
     """
     from torch.export import Dim, save
     from torch.export import export as trace
@@ -51,7 +51,7 @@ def export(
     dims = {name: Dim(name) for name in ("nodes", "edges")}
     shapes = {name: {axis: dims[size] for axis, size in free[name].items()} for name in example}
     with warnings.catch_warnings(), plain_formulas(_by_slots(model) if isinstance(model, NFCGCN) else {}):
-        warnings.filterwarnings("ignore", message="The tensor attributes .*lstm")  # which the LSTM sets anew, unchanged
+        warnings.filterwarnings("ignore", message="The tensor attributes .*lstm")  # the LSTM sets them again, unchanged
         program = trace(model, tuple(example.values()), dynamic_shapes=shapes)
     if path is not None:
         takes = {name: [free[name].get(axis, n) for axis, n in enumerate(t.shape)] for name, t in example.items()}
@@ -62,7 +62,7 @@ def export(
 
 
 def _example(model: nn.Module) -> dict[str, Tensor]:
-    """Return inputs of some size to trace a model with."""
+    """Return example inputs to trace a model with; their sizes are arbitrary."""
     nodes = torch.arange(97)
     edge_index = torch.stack([nodes[:83], nodes[1:84]])
     if isinstance(model, NFCGCN):
@@ -75,7 +75,7 @@ def _example(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_slots(model: NFCGCN) -> dict[Any, Callable[..., Tensor]]:
-    """Return what computes ``H(0) W`` without laying out a map: without an activation, one matrix per slot."""
+    """Return a function for ``H(0) W`` that builds no map: without an activation, one matrix per slot is enough."""
     c = model.config
     if c.activation != "none":
         return {}

@@ -1,9 +1,9 @@
 """The path from no features to all of them: scores along it, and the way back from scores to features.
 
-What integrated gradients asks of a model: an inner value ``p`` at ``alpha X`` with its derivative in ``alpha``, the
-scores as a function of ``p``, and gradients with respect to ``p`` carried back to the features. ``X`` are the features
-as the model reads them, after scaling: along a path of unscaled ones, a division by their norm would cancel ``alpha``.
-All in float64, and only for the part of the graph that the scores in question depend on.
+Integrated gradients needs three things from a model: an inner value ``p`` at ``alpha X`` with its derivative in
+``alpha``, the scores as a function of ``p``, and a way to carry gradients with respect to ``p`` back to the features.
+``X`` are the features as the model reads them, after scaling: on a path of unscaled features, a division by their norm
+would cancel ``alpha``. Everything is computed in float64, and only for the part of the graph that the scores depend on.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Doubles = npt.NDArray[np.float64]
 M = TypeVar("M", bound=nn.Module)
 
 CHUNK = 2**22
-"""Numbers laid out at a time: 32 MiB."""
+"""Numbers held in memory at a time: 32 MiB."""
 MOST_KEPT = 2**26
-"""Numbers of the maps' convolution that are kept from one point of the path to the next: 512 MiB."""
+"""Most numbers of the maps' convolution that are kept from one point of the path to the next: 512 MiB."""
 MOST_SEEN = 24
-"""Points of the path whose ``p`` is kept, for the next class to be asked about."""
+"""Points of the path whose ``p`` is kept, so that the next class can reuse it."""
 MOST_DENSE = 2**28
-"""Numbers in the dense features of a neighbourhood, at most: 2 GiB."""
+"""Most numbers in the dense features of a neighbourhood: 2 GiB."""
 
 
 class Point(NamedTuple):
-    """A point of the path that an integral takes into account."""
+    """A point of the path at which an integral is evaluated."""
 
     alpha: float
     weight: float
@@ -54,7 +54,7 @@ class Point(NamedTuple):
 
 
 class FeaturePath(ABC):
-    """The scores of some nodes, as all features grow from 0 to what they are."""
+    """The scores of some nodes, as all features grow from 0 to their values."""
 
     hops: Ints
     """``[N]``: edges to the nearest of these nodes, or -1 for a node whose features do not reach their scores."""
@@ -75,24 +75,24 @@ class FeaturePath(ABC):
 class MapPath(FeaturePath):
     """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps.
 
-    Without an activation, convolution and ``W`` are one linear map per slot, and no map is laid out.
+    Without an activation, convolution and ``W`` are one linear map per slot, and no map is built.
     """
 
     def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
         if model.nfc.in_channels != graph.num_features:
             raise GraphError(
                 f"the model was made for {model.nfc.in_channels} features per node, got {graph.num_features}; "
-                "explain it on a graph like the one it learned from"
+                "explain it on a graph with the features it was trained on"
             )
-        # The one that prediction draws, whatever device the model is on.
+        # The table that prediction draws, whatever device the model is on.
         everywhere = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edge_index).numpy()
         self.model = _double(model)
         self.config = model.config
         self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
         self.size = self.model.nfc.out_channels
         self.hops = count_hops(graph, nodes, self.config.num_layers + 1)
-        self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= self.config.num_layers))  # whose maps count
-        self.sources = np.unique(everywhere[self.rows])  # who stands in them
+        self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= self.config.num_layers))  # whose maps matter
+        self.sources = np.unique(everywhere[self.rows])  # nodes that appear in these maps
         self.hops[np.setdiff1d(np.arange(graph.num_nodes), self.sources)] = -1
         self.table = torch.from_numpy(np.searchsorted(self.sources, everywhere[self.rows]))
         self.local = torch.from_numpy(np.searchsorted(self.rows, nodes))
@@ -141,13 +141,13 @@ class MapPath(FeaturePath):
         return total
 
     def own_map(self, node: int, points: Sequence[Point]) -> tuple[Ints, sp.csr_array]:
-        """Return who stands in the map of `node`, ``[n]``, and what the cells of this one map added, ``[n, D]``."""
+        """Return the nodes in the map of `node`, ``[n]``, and what each cell of this map added, ``[n, D]``."""
         row = int(np.searchsorted(self.rows, node))
         (cells,) = self._cells(slice(row, row + 1), points)
         return self.sources[self.table[row].numpy()], sp.csr_array(cells)
 
     def _through_composed(self, gradient: Tensor, composed: Tensor) -> sp.csr_array:
-        """Carry ``[rows, H]`` back to the nonzero features; all places where a node stands are added up first."""
+        """Carry ``[rows, H]`` back to the nonzero features; all places where a node appears are added up first."""
         arrived = gradient.new_zeros(len(self.sources), *composed.shape[::2])
         for slot, stands in enumerate(self.table.mT):
             arrived[:, slot].index_add_(0, stands, gradient)
@@ -197,20 +197,20 @@ class MapPath(FeaturePath):
 
 
 class PlainPath(FeaturePath):
-    """Any other model: ``p`` lists the nonzero scaled features themselves, of the nodes that count."""
+    """Any other model: ``p`` lists the nonzero scaled features themselves, of the nodes that affect the scores."""
 
     def __init__(self, model: NodeClassifier, graph: Graph, nodes: Ints) -> None:
         most = reach(model)
         self.hops = count_hops(graph, nodes, graph.num_nodes if most is None else most)
         if most is None:
-            self.hops[self.hops < 0] = graph.num_nodes  # no path, and yet they may count
-        # One more ring of nodes gives those that count their true degrees.
+            self.hops[self.hops < 0] = graph.num_nodes  # not connected, and yet they may affect the scores
+        # With one more ring of nodes, those that affect the scores have their true degrees.
         around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (most or 0) + 1) >= 0))
         self.size = (len(around), graph.num_features)
         if self.size[0] * self.size[1] > MOST_DENSE:
             raise GraphError(
-                f"the scores depend on {self.size[0]} nodes of {self.size[1]} features, more than are laid out at a "
-                "time; explain other nodes, or a model of fewer layers"
+                f"the scores depend on {self.size[0]} nodes with {self.size[1]} features each, too many for memory; "
+                "explain other nodes, or a model with fewer layers"
             )
         self.model = _double(model)
         self.local = torch.from_numpy(np.searchsorted(around, nodes))
@@ -244,7 +244,7 @@ class PlainPath(FeaturePath):
 
 
 def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
-    """Return the path of a model; the model itself is left as it is."""
+    """Return the path of a model; the model itself is not changed."""
     return MapPath(model, graph, nodes) if isinstance(model, NFCGCN) else PlainPath(model, graph, nodes)
 
 
@@ -254,7 +254,7 @@ def weighted(points: Sequence[Point]) -> Tensor:
 
 
 def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
-    """Count the edges from each node to the nearest of `nodes`, ``[N]``; -1 where they are more than `most`."""
+    """Count the edges from each node to the nearest of `nodes`, ``[N]``; -1 if there are more than `most`."""
     hops = np.full(graph.num_nodes, -1, np.int64)
     hops[nodes] = 0
     ring = np.unique(nodes)
@@ -268,7 +268,7 @@ def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
 
 
 def reach(model: NodeClassifier) -> int | None:
-    """Return how many edges away features still count, or None where all may."""
+    """Return how many edges away features can still affect a score, or None if there is no limit."""
     if isinstance(model, MLP):
         return 0
     if isinstance(model, SampledClassifier):

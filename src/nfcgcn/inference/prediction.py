@@ -1,4 +1,4 @@
-"""What a trained model says of a graph: classes, probabilities over neighbour draws, representations."""
+"""What a trained model says about a graph: classes, probabilities over neighbour draws, representations."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Prediction:
     probabilities: npt.NDArray[np.float64]
     """``[N, C]``; each row sums to 1."""
     spread: npt.NDArray[np.float64]
-    """``[N, C]``: the standard deviation of each probability over the draws; 0 for a single one."""
+    """``[N, C]``: the standard deviation of each probability over the draws; 0 for a single draw."""
     draws: int
-    """How many draws there were: 1 for a model that reads all neighbours, whatever was asked for."""
+    """How many draws were made: always 1 for a model that reads all neighbours."""
 
     @property
     def classes(self) -> Ints:
@@ -43,7 +43,7 @@ class Prediction:
 
     @property
     def uncertainty(self) -> npt.NDArray[np.float64]:
-        """How much the probability of each node's class varies from draw to draw, ``[N]``, as a deviation."""
+        """The standard deviation over the draws of the probability of each node's class, ``[N]``."""
         return np.take_along_axis(self.spread, self.classes[:, None], axis=1).squeeze(1)
 
 
@@ -62,8 +62,8 @@ def predict_proba(
 ) -> Prediction:
     """Return the class probabilities of every node, averaged over `draws` draws of neighbours.
 
-    The first draw is the one by which :func:`predict` goes; the others are the next ones of the model's seed. A model
-    that reads all neighbours gives the same probabilities at every draw and is asked once.
+    The first draw is the one that :func:`predict` uses; the others are the next draws of the model's seed. A model that
+    reads all neighbours gives the same probabilities at every draw and runs only once.
 
     Cost: one pass over the graph per draw.
     """
@@ -100,7 +100,7 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
     if layer == "first":
         if not isinstance(model, NFCGCN):
             raise ConfigError(
-                f"a {type(model).__name__} has no node-feature convolution, hence no layer 'first'; choose 'last'"
+                f"a {type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
             )
         check_size(graph.num_nodes, model.nfc.out_channels)
         h = model.nfc(model.scale(x), edge_index)
@@ -116,12 +116,13 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
 
 
 def check_size(num_nodes: int, channels: int) -> None:
-    """Refuse a representation that would not fit into memory well."""
+    """Raise an error for a representation that would take too much memory."""
     size = 4 * num_nodes * channels
     if size > MOST_BYTES:
         raise NFCError(
-            f"the representation would hold {num_nodes} nodes x {channels} numbers, {size / 2**30:.1f} GiB, "
-            f"more than {MOST_BYTES / 2**30:.0f}; take another layer, or a model with fewer filters or a larger stride"
+            f"the representation would hold {num_nodes} nodes x {channels} numbers: {size / 2**30:.1f} GiB, more than "
+            f"the {MOST_BYTES / 2**30:.0f} GiB allowed; choose another layer, or a model with fewer filters or a "
+            "larger stride"
         )
 
 

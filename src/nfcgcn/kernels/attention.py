@@ -21,7 +21,7 @@ from nfcgcn.method.operations import dropout as drop
 
 
 def attention(h: Tensor, source: Tensor, target: Tensor, edges: Edges, *, dropout: float, training: bool) -> Tensor:
-    """Return the average of each node's neighbours, weights being dropped in training; see the reference."""
+    """Return the weighted average of each node's neighbours, in training with dropped weights; see the reference."""
     if h.device.type == "cpu":
         return _on_cpu(h, source, target, edges, dropout, training)
     return reference.attention(h, source, target, edges, lambda weights: drop(weights, dropout, training))

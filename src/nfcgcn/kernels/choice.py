@@ -14,14 +14,14 @@ from nfcgcn.errors import ConfigError, NFCWarning
 from nfcgcn.method.node_feature_conv import Backend
 
 WIDEST = 128
-"""Filters and outputs that a GPU's program holds, at most."""
+"""Most filters or outputs that a GPU program can hold."""
 Precision = Literal["float32", "tf32", "bf16"]
-"""What products on a GPU round their factors to; sums are always float32."""
+"""The precision to which matrix products on a GPU round their inputs; sums are always float32."""
 
 
 @cache
 def numba_refusal() -> str | None:
-    """Say why kernels written in Numba cannot run here, or None."""
+    """Return why kernels written in Numba cannot run here, or None if they can."""
     if find_spec("numba") is None:
         return "Numba is not installed (`pip install numba`)"
     return None
@@ -29,7 +29,7 @@ def numba_refusal() -> str | None:
 
 @cache
 def triton_refusal() -> str | None:
-    """Say why kernels written in Triton cannot run here, or None."""
+    """Return why kernels written in Triton cannot run here, or None if they can."""
     if find_spec("triton") is None:
         return "Triton is not installed (it comes with PyTorch's CUDA builds)"
     return None
@@ -38,8 +38,8 @@ def triton_refusal() -> str | None:
 def choose(backend: Backend, variant: Literal["cpu", "gpu"], refusal: str | None, *, expected: bool = False) -> str:
     """Return what to run: `variant` or "reference".
 
-    `refusal` says why the variant cannot run, if so. A forced variant that cannot run is an error; where the choice is
-    free the plain formula runs instead and, unless that is `expected`, says so once.
+    `refusal` is the reason why the variant cannot run, or None. A forced variant that cannot run is an error. With a
+    free choice, the plain formula runs instead and, unless that is `expected`, warns once.
     """
     if backend == "reference" or (backend == "auto" and refusal is not None):
         if backend == "auto" and not expected:
@@ -56,14 +56,14 @@ def _warn_once(message: str) -> None:
 
 
 def variant_for(x: Tensor, backend: Backend) -> Literal["cpu", "gpu"]:
-    """Name the fast variant that is meant for these features."""
+    """Return the name of the fast variant for these features."""
     if backend in ("cpu", "gpu"):
         return backend
     return "gpu" if x.is_cuda else "cpu"
 
 
 def refusal(variant: Literal["cpu", "gpu"], x: Tensor, weight: Tensor, matrix: Tensor | None = None) -> str | None:
-    """Say why a variant cannot run on these tensors, or None."""
+    """Return why a variant cannot run on these tensors, or None if it can."""
     wanted = "cpu" if variant == "cpu" else "cuda"
     for t in (x, weight):
         if t.device.type != wanted:

@@ -1,8 +1,8 @@
-"""What a fast variant of an operation owes its reference, in a form that tests and benchmarks both run.
+"""What a fast variant of an operation must guarantee, in a form that both tests and benchmarks run.
 
-For each case: values and every gradient lie as near the float64 reference as twice the reference's own error in the
-case's type, plus a small floor; memory that the variant did not write shows as NaN; inputs stay as they were; and the
-same call gives the same bits again, for one thread to four.
+For each case: the error of the values and of every gradient against the float64 reference is at most twice the error of
+the reference in the case's own type, plus a small floor; memory that the variant did not write shows as NaN; inputs are
+not changed; and repeating the call gives the same bits, with one to four threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nfcgcn.kernels.reference import node_feature_conv as reference
 
 @dataclass(frozen=True)
 class Case:
-    """One problem, drawn by a fixed seed."""
+    """One problem, drawn with a fixed seed."""
 
     name: str
     num_nodes: int = 37
@@ -38,15 +38,15 @@ class Case:
     activation: str = "tanh"
     dropout: float = 0.5
     hidden_dropout: float = 0.0
-    """Of `projected` alone."""
+    """For `projected` only."""
     density: float = 0.2
     sparse: bool = True
     index_dtype: torch.dtype = torch.int64
     contiguous: bool = True
     lonely: bool = False
-    """Every node has only copies of itself for neighbours."""
+    """Every slot of a node holds a copy of the node."""
     grad: bool = True
-    """Whether gradients are asked for; without, a variant may take another way."""
+    """Whether gradients are needed; without them, a variant may take another way."""
 
     def inputs(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """Draw features, table, filters and matrix: the same numbers for each type, to rounding."""
@@ -87,9 +87,9 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """List the cases: each of a kind with its own difficulty, with and without an activation, sparse and dense.
+    """List the cases: each kind has its own difficulty and comes with and without an activation, sparse and dense.
 
-    The plain one is crossed with all activations and dropout rates.
+    The plain kind is combined with all activations and dropout rates.
     """
     shapes = [
         Case("plain"),
@@ -121,7 +121,7 @@ def cases() -> list[Case]:
 
 
 THREADS = (1, 2, 3, 4)
-"""What Numba runs on of these is limited by ``NUMBA_NUM_THREADS``, by default the number of cores."""
+"""Numba uses at most ``NUMBA_NUM_THREADS`` of these, by default the number of cores."""
 
 Operation = Callable[..., Tensor]
 OPERATIONS: dict[str, Operation] = {
@@ -133,7 +133,7 @@ OPERATIONS: dict[str, Operation] = {
 def violation(
     operation: str, variant: Operation, case: Case, dtype: torch.dtype, *, device: str = "cpu", slack: float = 1.0
 ) -> str | None:
-    """Say how `variant` breaks the contract on a case, or None; `slack` multiplies the error that is allowed."""
+    """Return how `variant` breaks the contract on a case, or None; `slack` multiplies the allowed error."""
     truth = _run(OPERATIONS[operation], operation, case, torch.float64)
     own = _run(OPERATIONS[operation], operation, case, dtype)
     inputs = {name: t.to(device) for name, t in case.inputs(dtype).items()}
@@ -147,10 +147,10 @@ def violation(
         if found[name].shape != exact.shape or found[name].dtype != dtype:
             return f"{name} is {found[name].dtype} {list(found[name].shape)}, not {dtype} {list(exact.shape)}"
         scale = exact.abs().max().item() if exact.numel() else 0.0
-        # In float64 the reference is the truth, and the floor must hold its own error too.
+        # In float64 the reference counts as exact, so the floor must cover its own error, too.
         allowed = slack * (2 * _error(own[name], exact) + 32 * torch.finfo(dtype).eps * scale)
         error = _error(found[name], exact)
-        if not error <= allowed:  # NaN is not
+        if not error <= allowed:  # false for NaN
             return f"{name} is off by {error:.3g}, where {allowed:.3g} is allowed"
     for threads in THREADS:
         with _threads(threads):
@@ -190,7 +190,7 @@ def _error(found: Tensor, exact: Tensor) -> float:
 
 @contextmanager
 def _poisoned_memory() -> Iterator[None]:
-    """Let torch fill what it allocates without a value with NaN."""
+    """Let torch fill uninitialised memory with NaN."""
     before = torch.are_deterministic_algorithms_enabled()
     # A GPU has operations without a deterministic form, which `cumsum` of whole numbers need not have.
     torch.use_deterministic_algorithms(True, warn_only=True)

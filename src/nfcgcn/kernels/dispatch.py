@@ -20,7 +20,7 @@ from nfcgcn.method.node_feature_conv import Backend, NodeFeatureConv
 
 
 def mask_seed(*rates: float) -> int:
-    """Draw the seed of dropout masks, which are hashes of it: torch's generator decides them on every device alike."""
+    """Draw the seed from which dropout masks are hashed: torch's generator decides them, the same on every device."""
     if not any(rates):
         return 0
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -83,7 +83,7 @@ def _variant(backend: Backend, x: Tensor, weight: Tensor, matrix: Tensor | None 
 
 
 def why(layer: NodeFeatureConv, x: Tensor) -> str:
-    """Say which kernels `layer` runs on `x`: "cpu", "gpu", or "reference" with what keeps the faster ones from it."""
+    """Return which kernels `layer` runs on `x`: "cpu", "gpu", or "reference" with the reason."""
     if layer.config.backend == "reference":
         return "reference: `backend` says so"
     variant = variant_for(x, layer.config.backend)

@@ -1,4 +1,4 @@
-"""Matrix products on any device: on the CPU by our own loops, whose bits depend on no number of threads."""
+"""Matrix products on any device: on the CPU by our own loops, whose bits do not depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from nfcgcn.method.acceleration import opaque
 
 
 class Dropped(NamedTuple):
-    """A constant sparse matrix of whose entries some are dropped and the others scaled up, when it is multiplied."""
+    """A constant sparse matrix; in a product, some of its entries are dropped and the others scaled up."""
 
     whole: Tensor
     """``[M, F]``, torch CSR, with all entries."""
     rate: float
     seed: Tensor
-    """One number, of the mask; no plain number, for which ``torch.compile`` would compile anew."""
+    """The seed of the mask, as a tensor: for each new plain number ``torch.compile`` would compile again."""
 
     @property
     def matrix(self) -> Tensor:
-        """The same with the entries dropped."""
+        """The same matrix without the dropped entries."""
         return drop_entries(self.whole, dropout=self.rate, seed=int(self.seed))
 
 
@@ -42,7 +42,7 @@ def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
 
 
 def aggregate(a: Sparse, x: Tensor) -> Tensor:
-    """Return ``a @ x``, CSR where ``x`` is."""
+    """Return ``a @ x``, as CSR if ``x`` is CSR."""
     if x.layout == torch.strided:
         return sparse_product(a, x)
     if not has_kernel(a.matrix, x):
@@ -53,7 +53,7 @@ def aggregate(a: Sparse, x: Tensor) -> Tensor:
 
 
 def has_kernel(*factors: Tensor) -> bool:
-    """Say whether the CPU kernels can multiply these."""
+    """Return whether the CPU kernels can multiply these."""
     dtypes = {x.dtype for x in factors}
     on_cpu = all(x.device.type == "cpu" for x in factors)
     return on_cpu and len(dtypes) == 1 and dtypes <= {torch.float32, torch.float64} and not numba_refusal()

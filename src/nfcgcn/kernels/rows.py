@@ -1,6 +1,6 @@
-"""Sums over rows, and what has one for a gradient: a row added to or multiplied by all, rows read by a table.
+"""Sums over rows, and operations whose gradient is one: adding or multiplying by a row, and reading rows by a table.
 
-On the CPU they are our own loops, whose bits depend on no number of threads.
+On the CPU they are our own loops, whose bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def gathered(h: Tensor, table: Tensor) -> Tensor:
 
 
 def add_slots(h: Tensor) -> Tensor:
-    """Return the sum over the slots, ``[N, H]`` for ``h [N, n, H]``: one after the other, whatever the threads."""
+    """Return the sum over the slots, ``[N, H]`` for ``h [N, n, H]``: one after the other, for any number of threads."""
     return reduce(torch.add, h.unbind(1))
 
 
 @opaque
 def _on_cpu(operation: str, *inputs: Tensor) -> Tensor | None:
-    """Compute an operation by our own loops; None where they cannot."""
+    """Compute an operation by our own loops; return None if they cannot."""
     if not has_kernel(*(t for t in inputs if t.is_floating_point())):
         return None
     from nfcgcn.kernels.cpu import rows

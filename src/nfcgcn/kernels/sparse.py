@@ -1,4 +1,4 @@
-"""Sparse matrices: what a product needs of one, and those that a graph gives rise to, each made once per graph."""
+"""Sparse matrices: what a product needs, and the matrices of a graph, each made once per graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sparse(NamedTuple):
     transpose: Tensor
     """``[F, M]``, torch CSR of the same entries."""
     order: Tensor
-    """Where each entry of ``transpose`` stands in ``matrix``."""
+    """The place in ``matrix`` of each entry of ``transpose``."""
 
     @classmethod
     def from_csr(cls, matrix: Tensor) -> Sparse:
@@ -80,7 +80,7 @@ def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
 def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:
     r"""Return :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`, where each node has one loop.
 
-    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count what arrives.
+    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
     """
     check_range(edge_index, num_nodes)
     loops = torch.arange(num_nodes, device=edge_index.device)

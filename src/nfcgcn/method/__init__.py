@@ -1,5 +1,5 @@
 """The paper, and nothing else: sampling, feature map, node-feature convolution, graph convolutions, the model.
 
-To read in this order: :mod:`sampling`, :mod:`node_feature_conv`, :mod:`operations`, :mod:`graph_conv`, :mod:`model`.
-:mod:`acceleration` says how faster execution comes in behind these formulas.
+Read in this order: :mod:`sampling`, :mod:`node_feature_conv`, :mod:`operations`, :mod:`graph_conv`, :mod:`model`.
+:mod:`acceleration` explains how faster code replaces these formulas.
 """

@@ -1,7 +1,7 @@
-"""The two things that the method leaves to others: who computes its formulas, and what is worth remembering.
+"""How faster code replaces the method's formulas, and which results are cached.
 
 Each operation of this folder is a formula in plain PyTorch. :mod:`nfcgcn.kernels` has faster ways to compute some of
-them and registers these here. Inside :func:`plain_formulas` nothing but the formulas themselves runs.
+them and registers these here. Inside :func:`plain_formulas` only the formulas themselves run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_REMEMBERED = 16
-"""Results of one function that are kept per tensor, the last ones used."""
+"""How many results a function caches per tensor: those used last."""
 
 _faster: dict[str, Callable[..., Any]] = {}
 _only: dict[str, Callable[..., Any]] | None = None
-"""Inside `plain_formulas`: what stands in for a formula."""
+"""Inside `plain_formulas`: the functions that replace a formula."""
 
 
 def accelerated(formula: Callable[P, T]) -> Callable[P, T]:
-    """Mark a formula that may be computed otherwise; ``formula`` of the result is the formula itself."""
+    """Mark a formula that faster code may replace; ``formula`` of the result is the formula itself."""
     name = _name(formula)
 
     @wraps(formula)
@@ -45,7 +45,7 @@ def accelerated(formula: Callable[P, T]) -> Callable[P, T]:
 
 
 def accelerates(operation: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Register a faster way to compute an operation; it returns ``NotImplemented`` where it does not apply."""
+    """Register a faster way to compute an operation; it returns ``NotImplemented`` if it does not apply."""
 
     def register(faster: Callable[P, T]) -> Callable[P, T]:
         _faster[_name(operation)] = faster
@@ -60,9 +60,9 @@ def _name(operation: Callable[..., Any]) -> str:
 
 @contextmanager
 def plain_formulas(instead: Mapping[Any, Callable[..., Any]] | None = None) -> Iterator[None]:
-    """Compute all operations by their formulas inside the block, and remember nothing.
+    """Compute all operations by their formulas inside the block, and cache nothing.
 
-    `instead` names operations that are computed otherwise all the same.
+    `instead` maps operations to functions that still replace their formulas.
     """
     global _only
     before, _only = _only, {_name(operation): other for operation, other in (instead or {}).items()}
@@ -73,12 +73,12 @@ def plain_formulas(instead: Mapping[Any, Callable[..., Any]] | None = None) -> I
 
 
 def opaque(function: Callable[P, T]) -> Callable[P, T]:
-    """Let ``torch.compile`` call a function as it is: it stumbles over what Numba and NumPy do, and over caches."""
+    """Let ``torch.compile`` call a function without tracing it: it cannot trace Numba, NumPy and caches."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if torch.compiler.is_compiling() and _only is None:
-            # Made here and not beforehand, since this loads the compiler, a second's work.
+            # Made on first use, because it loads the compiler, which takes a second.
             closed: Callable[P, T] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
             return closed(*args, **kwargs)
         return function(*args, **kwargs)
@@ -87,7 +87,7 @@ def opaque(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Same(NamedTuple):
-    """A tensor as part of a key: the same object at the same version. It is held, so that no other gets its id."""
+    """A tensor in a cache key: the same object at the same version. It is held, so that no other tensor gets its id."""
 
     tensor: Tensor
     version: int
@@ -100,7 +100,7 @@ class _Same(NamedTuple):
 
 
 def version_of(tensor: Tensor) -> int:
-    """Count the writes to a tensor; one made in inference mode keeps no count."""
+    """Return how often a tensor was written to; a tensor made in inference mode has no such count."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -109,8 +109,8 @@ def remembered(
 ) -> Callable[Concatenate[Tensor, P], T]:
     """Compute a function of a tensor once, for as long as the tensor lives and nobody writes to it.
 
-    The result must not hold the tensor itself, which would then live for ever. What was computed from a tensor that
-    needs a gradient belongs to one backward pass and is not kept.
+    The result must not hold the tensor itself, which would then live for ever. A result computed from a tensor that
+    needs a gradient belongs to one backward pass and is not cached.
     """
     known: Any = WeakTensorKeyDictionary()
 

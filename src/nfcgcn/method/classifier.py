@@ -1,4 +1,4 @@
-"""What every model for node classification here can do."""
+"""The interface that all models for node classification share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nfcgcn.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ClassifierConfig(Settings):
-    """What every model can be told."""
+    """The settings that every model has."""
 
     feature_scale: FeatureScale = setting(
         "given", "features as they are, or each node's divided by their sum or by their Euclidean norm"
@@ -45,13 +45,13 @@ class NodeClassifier(nn.Module, ABC):
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
         """Return the class scores of `nodes`.
 
-        In training a model may override this to sample; in evaluation the scores are those that ``forward`` gives.
+        A model may override this to sample in training; in evaluation the scores are those of ``forward``.
         """
         scores: Tensor = self(x, edge_index)[nodes]
         return scores
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         for module in self.modules():
             reset = getattr(module, "reset_parameters", None)
             if reset and module is not self:

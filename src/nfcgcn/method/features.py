@@ -16,7 +16,7 @@ FeatureScale = Literal["given", "row-sum", "row-norm"]
 def scale_features(x: Tensor, scale: FeatureScale) -> Tensor:
     """Return ``x [N, D]``, dense or CSR, as given, or each row divided by its sum or by its Euclidean norm.
 
-    Rows whose sum or norm is 0 stay as they are.
+    Rows whose sum or norm is 0 are not changed.
     """
     return x if scale == "given" else _divided(x, scale)
 

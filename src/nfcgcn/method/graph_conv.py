@@ -26,7 +26,7 @@ class GraphConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew (Glorot, uniform)."""
+        """Draw the weights again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x: Rows, edge_index: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Linear(nn.Linear):
     """``nn.Linear`` with Glorot weights, zero bias, and rows that may be sparse."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 

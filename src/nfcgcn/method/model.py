@@ -50,7 +50,7 @@ class NFCGCN(NodeClassifier):
     Args:
         in_channels: features per node.
         hidden_channels: outputs of each graph convolution but the last.
-        num_layers: ``K``, graph convolutions, from 0 up.
+        num_layers: number of graph convolutions (``K``), at least 0.
         out_channels: classes.
         seed: of the neighbour draw.
 
@@ -68,13 +68,13 @@ class NFCGCN(NodeClassifier):
     def __init__(self, in_channels: int, out_channels: int, *, config: NFCGCNConfig, seed: int = 0) -> None:
         super().__init__(in_channels, out_channels, config)
         # Paper: the parameter table lists dropout "for the hidden layers' inputs"; on the map, and not on h(0), is the
-        # reading that reproduces the results.
+        # interpretation that reproduces the results.
         self.nfc = NodeFeatureConv(in_channels, config=config, seed=seed)
         hidden = [config.hidden_channels] * (config.num_layers - 1)
         widths = [self.nfc.out_channels, *hidden, out_channels][: config.num_layers + 1]
         self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
         # Paper: the parameter table has a further "classifier layer" from classes to classes; without it the results
-        # are the paper's, with it they are worse. By default it stands only where no graph convolution does.
+        # are the paper's, with it they are worse. By default it is used only without graph convolutions.
         last = widths[-1]
         linear = config.classifier == "linear" or not config.num_layers
         self.classifier = Linear(last, out_channels) if linear else None
@@ -84,7 +84,7 @@ class NFCGCN(NodeClassifier):
     ) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``.
 
-        With ``needed``, node numbers, only these nodes' rows of ``H(0)`` count: scores that others enter mean nothing.
+        With ``needed``, node numbers, only these rows of ``H(0)`` are valid: ignore scores that depend on other rows.
         """
         return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index)
 
@@ -125,8 +125,8 @@ class NFCGCN(NodeClassifier):
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
 
     def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
-        """Return the class scores of `nodes`, for which only what lies within ``K`` hops of them is convolved."""
-        if x.device.type != "cpu":  # elsewhere all rows are convolved, and to list some would make the host wait
+        """Return the class scores of `nodes`; only nodes within ``K`` hops of them are convolved."""
+        if x.device.type != "cpu":  # on a GPU all rows are convolved: listing some would make the host wait
             return super().score_nodes(x, edge_index, nodes)
         needed = neighbourhood(nodes, edge_index, x.shape[0], len(self.layers))
         scores: Tensor = self(x, edge_index, needed=needed)[nodes]
@@ -142,7 +142,7 @@ class NFCGCN(NodeClassifier):
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights of the layer that reads ``H(0)``."""
-        # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer alone.
+        # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer only.
         layer = self.layers[0] if len(self.layers) else self.classifier
         return list(layer.parameters())[:1]  # type: ignore[union-attr]
 
@@ -154,5 +154,5 @@ def neighbourhood(nodes: Tensor, edge_index: Tensor, num_nodes: int, num_hops: i
     reached[nodes] = True
     for _ in range(num_hops):
         arriving = edge_index[0, reached[edge_index[1]]]
-        reached[arriving] = True  # each node is among its own
+        reached[arriving] = True  # each node is its own neighbour
     return reached.nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""Node-feature convolution, the paper's layer: lay neighbours' features side by side, and convolve that map."""
+"""Node-feature convolution, the paper's layer: put the neighbours' features side by side, then convolve this map."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda h: h, "tanh
 
 
 def feature_map(x: Tensor, neighbours: Tensor) -> Tensor:
-    """Lay the features of each node's neighbours side by side: ``X'[i, j] = x[neighbours[i, j]]``, ``[N, n, D]``."""
+    """Put the features of each node's neighbours side by side: ``X'[i, j] = x[neighbours[i, j]]``, ``[N, n, D]``."""
     return (x if x.layout == torch.strided else x.to_dense())[neighbours]
 
 
@@ -52,7 +52,7 @@ def node_feature_conv(
 ) -> Tensor:
     r"""Return :math:`h^{(0)} = \mathrm{flatten}(\sigma(\mathrm{Conv}(\mathrm{dropout}(X'))))`.
 
-    The shape is ``[N, (n - w + 1) c D']``. Each cell of the map is dropped on its own, so that two copies of a node
+    The shape is ``[N, (n - w + 1) c D']``. Each cell of the map is dropped independently, so that two copies of a node
     lose different features.
     """
     maps = F.dropout(feature_map(x, neighbours), dropout)
@@ -73,9 +73,9 @@ def projected(
     needed: Tensor | None = None,  # noqa: ARG001  (to skip rows is for those that compute it otherwise)
     backend: Backend = "auto",
 ) -> Tensor:
-    """Return ``h(0) @ matrix``, ``[N, H]``; with ``hidden_dropout`` cells of ``h(0)`` are dropped before.
+    """Return ``h(0) @ matrix``, ``[N, H]``; with ``hidden_dropout``, cells of ``h(0)`` are dropped first.
 
-    With ``needed``, node numbers, the rows of all other nodes mean nothing: a faster way may leave them 0.
+    With ``needed``, node numbers, ignore the rows of all other nodes: faster code may leave them 0.
     """
     conv = node_feature_conv.formula  # type: ignore[attr-defined]
     h = conv(x, neighbours, weight, stride=stride, activation=activation, dropout=dropout, backend=backend)
@@ -95,7 +95,7 @@ class NodeFeatureConvConfig(Settings):
     activation: Activation = setting("none", "after the node-feature convolution")
     map_dropout: float = rate(0.5, "dropout on the feature maps")
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
-    resample: Resample = setting("once", "draw neighbours once per run, or anew in every training epoch")
+    resample: Resample = setting("once", "draw neighbours once per run, or again in every training epoch")
     backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
 
 
@@ -107,14 +107,14 @@ class NodeFeatureConv(nn.Module):
 
     (the paper's equations 4 to 6). ``conv="1d"`` takes the ``n`` slots as channels and slides ``k`` features by ``s``:
     ``D' c`` outputs with ``D' = (D - k) // s + 1``. ``conv="2d"`` also slides over the slots, ``kernel_width`` of them
-    at a time by one: ``(n - w + 1) c D'`` outputs. Columns that no window reaches do not count.
+    at a time by one: ``(n - w + 1) c D'`` outputs. Columns that no window reaches have no effect.
 
     Args:
         in_channels: features per node, ``D``.
         seed: of the neighbour draw.
 
     For the other arguments see :class:`NodeFeatureConvConfig` or ``nfcgcn settings``. Neighbours are drawn once per
-    ``edge_index`` tensor; with ``resample="epoch"`` anew in every training pass, while evaluation uses the one draw.
+    ``edge_index`` tensor; with ``resample="epoch"`` again in every training pass, while evaluation uses a fixed draw.
 
     Shapes: ``x [N, D]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
 
@@ -140,18 +140,18 @@ class NodeFeatureConv(nn.Module):
         self.draw = 0
         """Which of the seed's draws of neighbours evaluation uses."""
         width = config.bandwidth if config.conv == "1d" else config.kernel_width
-        # Paper: no bias is printed, and without one the layer stays linear when it has no activation.
+        # Paper: the equations have no bias; without one, the layer is linear if it has no activation.
         self.weight = nn.Parameter(torch.empty(config.filters, width, config.kernel_size))
         places = (in_channels - config.kernel_size) // config.stride + 1
         self.out_channels = (config.bandwidth - width + 1) * config.filters * places
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the filters anew (Glorot, uniform)."""
+        """Draw the filters again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
-        """Return ``h(0)``; a neighbour table ``[N, bandwidth]`` may be given in place of being drawn from the edges."""
+        """Return ``h(0)``; without a neighbour table ``[N, bandwidth]``, one is drawn from the edges."""
         return node_feature_conv(x, self.table(x, edge_index, neighbours), self.weight, **self._options())
 
     def project(
@@ -204,7 +204,7 @@ class NodeFeatureConv(nn.Module):
 
 
 def check_table(neighbours: Tensor, num_nodes: int, bandwidth: int) -> Tensor:
-    """Return a neighbour table, or refuse it where it does not fit."""
+    """Return a neighbour table, or raise an error if it does not fit."""
     if neighbours.shape != (num_nodes, bandwidth):
         raise GraphError(
             f"`neighbours` must have shape [{num_nodes}, {bandwidth}] (nodes, bandwidth), got {list(neighbours.shape)}"

@@ -12,12 +12,12 @@ from nfcgcn.graph import csr_tensor
 from nfcgcn.method.acceleration import accelerated
 
 Rows = Any
-"""What a layer multiplies: a tensor ``[N, F]``, dense or CSR, or what the kernels have in place of one."""
+"""What a layer multiplies: a tensor ``[N, F]``, dense or CSR, or an object of the kernels that replaces one."""
 
 
 @accelerated
 def dropout(h: Rows, rate: float, training: bool) -> Rows:
-    """Set cells to 0 with probability `rate` and scale the others up, in training; of CSR rows only nonzeros count."""
+    """In training, set cells to 0 with probability `rate` and scale up the others; of CSR rows only the nonzeros."""
     if not training or rate == 0:
         return h
     if h.layout != torch.sparse_csr:
@@ -42,8 +42,8 @@ def add_bias(h: Tensor, bias: Tensor) -> Tensor:
 def propagate(h: Tensor, edge_index: Tensor) -> Tensor:
     r"""Return :math:`\hat A h` with :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`.
 
-    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count what arrives. Every
-    node has one loop, whatever loops `edge_index` has.
+    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
+    Every node has exactly one loop, whether or not `edge_index` has loops.
     """
     source, target = edge_index[0], edge_index[1]
     weight = (source != target).to(h.dtype)

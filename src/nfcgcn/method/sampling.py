@@ -1,4 +1,4 @@
-"""The neighbour table: which nodes stand side by side in each node's feature map."""
+"""The neighbour table: which nodes are side by side in each node's feature map."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def neighbour_table(
 ) -> Tensor:
     r"""Draw :math:`\mathcal{N}'_i` of every node: the table ``[N, n]``.
 
-    Slot 0 holds the node itself, the next ones ``n - 1`` distinct neighbours, drawn uniformly and in random order. A
-    node with fewer neighbours has all of them, and copies of itself in the slots left over.
+    Slot 0 holds the node itself; the other slots hold ``n - 1`` distinct neighbours, drawn uniformly and in random
+    order. A node with fewer neighbours gets all of them, and copies of itself in the remaining slots.
 
-    A row depends on the seed, the node, its own neighbours and the number of the draw, and on nothing else: nodes and
-    edges that come or go elsewhere change no row.
+    A row depends only on the seed, the node, its own neighbours and the number of the draw: adding or removing nodes
+    and edges elsewhere changes no row.
     """
     if bandwidth < 1:
         raise ConfigError(f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself")
@@ -43,8 +43,8 @@ def _table(edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: 
 def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
     """Return each node and `size` of its neighbours, ``[N, size + 1]``, of CSR lists ``starts`` and ``neighbours``.
 
-    The first steps of a Fisher-Yates shuffle, on positions alone: step t swaps position t with one drawn from those not
-    yet passed; what stands there by now follows from the earlier draws.
+    These are the first steps of a Fisher-Yates shuffle, on positions only: step t swaps position t with a position
+    drawn from t on; what that position holds by then follows from the earlier draws.
     """
     degrees = starts.diff()
     nodes = torch.arange(len(degrees), device=starts.device)
@@ -75,7 +75,7 @@ def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]
 
 
 def check_range(edge_index: Tensor, num_nodes: int) -> None:
-    """Refuse edges that name nodes the features have no row for."""
+    """Raise an error for edges that name nodes without a row of features."""
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise GraphError(f"`edge_index` names a node outside 0 to {num_nodes - 1}; does it belong to these features?")
 
@@ -85,8 +85,8 @@ def sample_neighbours(
 ) -> Ints:
     """Draw the neighbour table ``[N, bandwidth]`` of a graph, as a model with this `seed` does.
 
-    Slot 0 holds the node, the others distinct neighbours or copies of the node; another `draw` draws others.
-    ``slot_order="similarity"`` puts the drawn neighbours in order of falling cosine similarity to the node.
+    Slot 0 holds the node, the others distinct neighbours or copies of the node; each `draw` gives other neighbours.
+    ``slot_order="similarity"`` sorts the drawn neighbours by cosine similarity to the node, most similar first.
     """
     table = neighbour_table(graph.edge_index, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
     ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table
@@ -96,7 +96,7 @@ def sample_neighbours(
 
 @remembered
 def order_by_similarity(x: Tensor, table: Tensor) -> Tensor:
-    """Sort each row's drawn neighbours by falling cosine similarity to slot 0; copies of the node stay last."""
+    """Sort each row's drawn neighbours by cosine similarity to slot 0, largest first; copies of the node stay last."""
     unit, slots = _unit_rows(x.detach().cpu()), table.cpu().numpy()
     similarity = np.full(slots.shape, -np.inf)
     similarity[:, 0] = np.inf

@@ -1,4 +1,4 @@
-"""Where to search: a range for each setting of a model, around the value that it has."""
+"""Where to search: a range for each setting of a model, around its present value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 NOT_SEARCHED = ("backend", "representation_dropout", "classifier")
-"""The kernels, and readings of the paper that cost more and do worse than the one searched around."""
+"""The choice of kernels, and variants of the method that cost more and do worse than the default."""
 
 
 def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
-    """Return where to search for each setting of the model, and the two of training that go with it.
+    """Return the range of each setting of the model, and of the learning rate and the weight decay.
 
-    A count is searched from a quarter to four times its value in `config`, a step size from a tenth to ten times, a
-    choice among all.
+    A count is searched from a quarter to four times its value in `config`, a step size from a tenth to ten times its
+    value, a choice among all its options.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -45,7 +45,7 @@ def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -
         elif name != "kernel_width" or config.values["conv"] == "2d":
             low, high = now // 4, now * 4
             if name == "stride":
-                low = max(low, graph.num_features // 256)  # or the map would have too many places
+                low = max(low, graph.num_features // 256)  # with a smaller stride the map would have too many places
             if name in ("kernel_size", "stride"):
                 high = min(high, graph.num_features)
             ranges[name] = IntDistribution(max(1, min(low, now)), max(high, now), log=True)
@@ -53,11 +53,11 @@ def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -
 
 
 def with_params(config: Config, params: Mapping[str, Any]) -> Config:
-    """Return `config` with what a trial suggests; its numbers are rounded to be read, and made to fit each other."""
+    """Return `config` with the settings of a trial, rounded to three digits and adjusted to fit each other."""
     now = config.values
     values = {k: float(f"{v:.3g}") if isinstance(v, float) and v != now[k] else v for k, v in params.items()}
     everything = {**now, **values}
-    if everything != now and "stride" in values:  # further apart than they are wide, filters would not see all features
+    if everything != now and "stride" in values:  # with larger strides the filters would skip features
         values["stride"] = min(values["stride"], everything["kernel_size"])
     if now.get("conv") == "2d" and "kernel_width" in values:
         values["kernel_width"] = min(values["kernel_width"], everything["bandwidth"])

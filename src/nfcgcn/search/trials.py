@@ -1,4 +1,4 @@
-"""The trials of a search, kept by Optuna: in memory, or in a journal file that several processes can share."""
+"""The trials of a search, stored by Optuna: in memory, or in a journal file that several processes can share."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from optuna.trial import Trial as OptunaTrial
 
 NAME = "nfcgcn tune"
-"""What the study is called in its file."""
+"""The name of the study in its file."""
 MOST_BYTES = 64 * 2**20
-"""The largest file that is read: some ten thousand trials."""
+"""The largest file that is read: about ten thousand trials."""
 GRACE_SECONDS = 10
-"""How long a lock that a killed process left behind can hold up those that still run."""
+"""How long a lock that a killed process left behind can delay the other processes."""
 State = Literal["complete", "pruned", "failed"]
 
 
 class TuningError(NFCError):
-    """A search that cannot begin, go on, or come to a result."""
+    """A search that cannot begin, continue, or reach a result."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched for, and on what: a study may only be continued by the same search."""
+    """The definition of a search: a study can only be continued by the same search."""
 
     model: str
     graph: str
-    """A sum over the graph, and over the nodes to learn from and to choose by."""
+    """A checksum of the graph and of its training and validation nodes."""
     seeds: list[int]
     settings: dict[str, Any]
-    """Those that the search begins with."""
+    """The settings that the search starts with."""
     searched: dict[str, str]
     """The range of each setting that is searched."""
 
@@ -67,7 +67,7 @@ class Trial:
     note: str = ""
     """Why it failed."""
     is_start: bool = False
-    """Whether its settings are those that the search begins with."""
+    """Whether its settings are those that the search starts with."""
 
     @property
     def accuracy(self) -> float:
@@ -78,8 +78,8 @@ class Trial:
 class Trials:
     """The trials of a search; with a file, those of every process that searches with it.
 
-    A trial counts from its beginning. One that is given up, or whose process was killed, no longer counts: Optuna keeps
-    it as failed, without a result.
+    A trial counts as soon as it begins. A trial that is given up, or whose process was killed, no longer counts: Optuna
+    stores it as failed, without a result.
     """
 
     def __init__(self, search: Search, ranges: Mapping[str, BaseDistribution], path: Path | None = None) -> None:
@@ -102,24 +102,24 @@ class Trials:
         self.close()
 
     def close(self) -> None:
-        """Leave the file to the other processes."""
+        """Release the file, so that other processes can use it alone."""
         if self._presence is not None:
             self._presence.close()
 
     def reload(self) -> None:
-        """Read the file anew, after an interruption that may have come within Optuna."""
+        """Read the file again, after an interruption that may have happened inside Optuna."""
         if self._path is not None:
             with _plain_errors(self._path):
                 self._study = self._open_study()
 
     def finished(self) -> list[Trial]:
-        """Return the finished trials, that of the starting settings first."""
+        """Return the finished trials, with the trial of the starting settings first."""
         with _plain_errors(self._path):
             trials = [self._result(frozen) for frozen in self._study.get_trials(deepcopy=False)]
         return sorted((trial for trial in trials if trial is not None), key=lambda trial: not trial.is_start)
 
     def begin(self, most: float) -> OptunaTrial | None:
-        """Begin a trial and return it with its settings; None where `most` trials are finished or under way."""
+        """Begin a trial and return it with its settings; None if `most` trials are finished or running."""
         from optuna.samplers import TPESampler
 
         with _plain_errors(self._path):
@@ -130,8 +130,8 @@ class Trials:
                 counted = self._counted()
                 if len(counted) >= most:
                     return None
-                # A seed per place, so that a search that goes on suggests what one never stopped would have. The place
-                # of a trial that was given up is taken by the next one.
+                # Every place has its own seed, so that a continued search suggests the same settings as one that was
+                # never stopped. The next trial takes the place of a trial that was given up.
                 taken = {frozen.user_attrs.get("place") for frozen in counted}
                 place = next(number for number in count() if number not in taken)
                 draws = generator(self._search.seeds[0], "tuning").integers(2**31, size=place + 1)
@@ -141,7 +141,7 @@ class Trials:
                 return trial
 
     def finish(self, trial: OptunaTrial, result: Trial) -> None:
-        """Keep what came of a trial."""
+        """Store the result of a trial."""
         with _plain_errors(self._path):
             kept = {"state": result.state, "accuracies": result.accuracies, "seconds": result.seconds}
             trial.set_user_attr("result", {**kept, "note": result.note})
@@ -149,12 +149,12 @@ class Trials:
             self._study.tell(trial, value, state=_states()[result.state])
 
     def give_up(self, trial: OptunaTrial | int) -> None:
-        """End a trial without a result; one that has finished stays as it is."""
+        """End a trial without a result; a finished trial is not changed."""
         with _plain_errors(self._path):
             self._study.tell(trial, state=_states()["failed"], skip_if_finished=True)
 
     def _join(self) -> bool:
-        """Open the study; set it up if no other process is there, else return whether one has done so."""
+        """Open the study, and set it up if no other process uses it; return whether the study is set up."""
         with self._alone() as alone:
             if alone:
                 self._study = self._open_study(repair=True)
@@ -170,7 +170,7 @@ class Trials:
         return True
 
     def _open_study(self, *, repair: bool = False) -> Study:
-        """Open the study, or begin it; `repair` removes what a killed process left behind, and needs to be alone."""
+        """Open or create the study; `repair`, only when alone, removes what a killed process left behind."""
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
@@ -182,7 +182,7 @@ class Trials:
         lock = JournalFileOpenLock(str(self._path), grace_period=GRACE_SECONDS)
         self._turns = JournalFileOpenLock(f"{self._path}.begin", grace_period=GRACE_SECONDS)
         for left_behind in (lock, self._turns) if repair else ():
-            with suppress(RuntimeError):  # there is none
+            with suppress(RuntimeError):  # there is no lock
                 left_behind.release()
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(self._path), lock_obj=lock))
         if exists:
@@ -192,18 +192,18 @@ class Trials:
         )
 
     def _check_search(self) -> None:
-        """Refuse the study of another search, and trials that no search writes."""
+        """Raise an error for the study of another search, and for trials that no search could have written."""
         kept = Search(**self._study.user_attrs["search"])
         for name in (field.name for field in fields(Search)):
             if getattr(kept, name) != getattr(self._search, name):
                 raise TuningError(
-                    f"{self._path} is a study with another `{name}`; choose another file with --study, or delete it"
+                    f"{self._path} holds a study with another `{name}`; choose another file with --study, or delete it"
                 )
         self.finished()
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Yield whether no other process searches with the file; if so, none can begin until the block ends."""
+        """Yield whether no other process uses the file; if so, none can start to until the block ends."""
         if self._presence is None:
             yield True
         else:
@@ -223,7 +223,7 @@ class Trials:
             self._turns.release()
 
     def _clean_up(self) -> None:
-        """Give up trials of killed processes, and see that the starting settings are tried; only when alone."""
+        """Give up the trials of killed processes, and queue the starting settings if untried; only when alone."""
         from optuna.trial import TrialState
 
         has_start = False
@@ -237,7 +237,7 @@ class Trials:
             self._study.enqueue_trial(start, user_attrs={"start": True})
 
     def _counted(self) -> list[FrozenTrial]:
-        """Return the trials that are under way or have a result."""
+        """Return the trials that are running or have a result."""
         from optuna.trial import TrialState
 
         return [
@@ -247,7 +247,7 @@ class Trials:
         ]
 
     def _result(self, frozen: FrozenTrial) -> Trial | None:
-        """Return a finished trial, None for any other; refuse one that no search writes."""
+        """Return a finished trial, or None for any other; raise an error for one that no search could have written."""
         import optuna
 
         kept: Any = frozen.user_attrs.get("result")
@@ -255,37 +255,37 @@ class Trials:
         if not frozen.state.is_finished() or (failed and (kept is None or kept["state"] != "failed")):
             return None
         if frozen.distributions != self._ranges:
-            raise ValueError("a trial has other settings than those searched")
-        # Optuna looks at values of trials that are added, not at those in a file.
+            raise ValueError("a trial has other settings or ranges than this search")
+        # Optuna checks the values of trials that are added, but not those read from a file.
         optuna.trial.create_trial(value=0.0, params=frozen.params, distributions=frozen.distributions)
         trial = Trial(frozen.params, is_start="start" in frozen.user_attrs, **kept)
         if _states()[trial.state] != frozen.state or not isinstance(trial.note, str):
             raise ValueError("a trial has an unknown state")
         if not all(isinstance(n, float) and 0 <= n < math.inf for n in [*trial.accuracies, trial.seconds]):
-            raise ValueError("a trial has a figure that is no number from 0")
+            raise ValueError("a trial has an accuracy or a time that is not a number of at least 0")
         seeds = len(self._search.seeds)
         least = {"complete": seeds, "pruned": 1, "failed": 0}[trial.state]
         if not least <= len(trial.accuracies) <= seeds:
-            raise ValueError(f"a trial has {len(trial.accuracies)} figures for {seeds} seeds")
+            raise ValueError(f"a trial has {len(trial.accuracies)} accuracies for {seeds} seeds")
         return trial
 
 
 class _Presence:
     """A lock on a file that processes share while they search; the system drops it when a process dies.
 
-    Where there are no such locks, on Windows and on some network file systems, every process takes itself for the only
-    one; the file must then not be shared.
+    Windows and some network file systems do not have these locks. There, every process assumes that it is the only
+    one, and the file must not be shared.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise TuningError(f"{path} is no ordinary file; choose another file with --study")
+            raise TuningError(f"{path} is not a regular file; choose another file with --study")
         self._file = path.open("ab")
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Yield whether no other process shares the lock; none can until the block ends."""
+        """Yield whether no other process holds the lock; if so, none can take it until the block ends."""
         alone = self._lock(exclusive=True)
         try:
             yield alone
@@ -308,9 +308,9 @@ class _Presence:
 
 
 def _check_journal(path: Path, *, repair: bool) -> bool:
-    """Return whether a file holds a study; refuse one that is too large or no journal of ours.
+    """Return whether a file holds a study; raise an error if it is too large or not a journal of ours.
 
-    With `repair`, a last line that a kill left unfinished is cut off: Optuna would write on in the same line.
+    With `repair`, a last line that a killed process left unfinished is cut off: Optuna would append to that line.
     """
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
@@ -320,7 +320,7 @@ def _check_journal(path: Path, *, repair: bool) -> bool:
     records = [json.loads(line) for line in lines]
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict) or type(record.get("op_code")) is not int:
-            raise ValueError(f"line {number} is no record of Optuna's")
+            raise ValueError(f"line {number} is not an Optuna record")
     names = {record["study_name"] for record in records if "study_name" in record}
     if content and names != {NAME}:
         raise ValueError("it holds another study, or none")
@@ -337,7 +337,7 @@ def _states() -> dict[State, Any]:
 
 @contextmanager
 def _plain_errors(path: Path | None) -> Iterator[None]:
-    """Turn whatever a file makes Optuna raise into one of our errors."""
+    """Turn any error that Optuna raises because of a file into one of ours."""
     try:
         yield
     except NFCError:
@@ -350,5 +350,5 @@ def _plain_errors(path: Path | None) -> Iterator[None]:
             raise TuningError(f"cannot use {path}: {reason}; choose another file with --study") from error
         reason = one_line(error) or type(error).__name__
         raise TuningError(
-            f"{path} is damaged or no study of `nfcgcn tune`: {reason}; choose another file with --study"
+            f"{path} is damaged or not a study of `nfcgcn tune`: {reason}; choose another file with --study"
         ) from error

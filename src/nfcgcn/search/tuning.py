@@ -1,4 +1,4 @@
-"""Search: the settings that do best on validation nodes, found with Optuna; it can be killed and continued."""
+"""Search with Optuna for the settings that do best on validation nodes; a search can be killed and continued."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from optuna.trial import Trial as OptunaTrial
 
 SIGNATURE = "# Found by `nfcgcn tune`"
-"""How a preset file begins that may be written over."""
+"""The first words of a preset file that may be overwritten."""
 FAILURES = (NFCError, torch.OutOfMemoryError, MemoryError)
-"""What settings may do to a training that others would not: diverge, or need too much memory."""
+"""Errors that some settings cause and others do not: training diverges, or needs too much memory."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search came to."""
+    """The result of a search."""
 
     config: Config
-    """That of the best trial."""
+    """The settings of the best trial."""
     default: Config
     """The starting settings."""
     trials: tuple[Trial, ...]
@@ -45,27 +45,27 @@ class Tuned:
 
     @property
     def best(self) -> Trial:
-        """The trial with the highest validation accuracy, of equals the first."""
+        """The trial with the highest validation accuracy; of equal ones the first."""
         return best_of(self.trials)
 
     @property
     def start(self) -> Trial | None:
-        """The trial of the starting settings; None while another process is still at it."""
+        """The trial of the starting settings; None while another process still runs it."""
         return self.trials[0] if self.trials[0].is_start else None
 
     @property
     def seconds(self) -> float:
-        """How long all trials took together, those of earlier sessions included."""
+        """The total time of all trials, including those of earlier sessions."""
         return sum(t.seconds for t in self.trials)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest validation accuracy, of equals the first."""
+    """Return the trial with the highest validation accuracy; of equal ones the first."""
     return max((t for t in trials if t.state == "complete"), key=lambda t: t.accuracy)
 
 
 def check_optuna() -> None:
-    """Refuse to search where Optuna is missing."""
+    """Raise an error if Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError as error:
@@ -86,12 +86,13 @@ def tune(
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
-    The nodes are split once, by the first of ``seeds``; a trial trains once per seed and counts by the mean of the best
-    validation accuracies. Labels of other than training and validation nodes are taken away before anything begins.
-    Settings in ``held`` stay as they are. ``minutes`` and ``trials`` bound the search as a whole. The file ``study``,
-    an Optuna journal, keeps every trial: a search that was stopped or killed goes on where it was, to the same end.
-    Several processes can share one search; the times of their trials add up. ``on_epoch`` is called with the finished
-    trials and the seconds spent. Ctrl-C ends the search and keeps its best.
+    The nodes are split once, with the first of ``seeds``. A trial trains once per seed, and its score is the mean of
+    the best validation accuracies. Before the search, all labels except those of training and validation nodes are
+    removed. Settings in ``held`` do not change. ``minutes`` and ``trials`` limit the whole search. The file ``study``,
+    an Optuna journal, stores every trial: a search that was stopped or killed continues where it was and ends with the
+    same result. Several processes can share one search; the times of their trials add up. ``on_epoch`` is called with
+    the finished trials, the seconds spent and the figures of the epoch. Ctrl-C ends the search and keeps the best
+    trial.
     """
     check_optuna()
     if not 0 < minutes < math.inf:
@@ -99,7 +100,7 @@ def tune(
     split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
     graph = _without_other_labels(graph, split)
     split.check(graph)
-    config.build(graph, seeds[0])  # settings that do not fit the graph are said before the search
+    config.build(graph, seeds[0])  # settings that do not fit the graph raise their error before the search
     ranges = search_ranges(config, graph, held=held)
     search = Search(
         model=config.name,
@@ -126,23 +127,25 @@ def tune(
 
 def _why_nothing(done: Sequence[Trial], minutes: float, *, out_of_time: bool) -> str:
     if done:
-        return f"every trial failed, the last one so: {done[-1].note}"
+        return f"every trial failed; the last error: {done[-1].note}"
     if out_of_time:
         return f"{minutes:g} minutes were not enough for one trial; allow more, or set `epochs` lower"
-    return "other processes are at all the trials allowed, and none has ended; wait for them, or allow more trials"
+    return (
+        "other processes are running all the trials allowed, and none has finished; wait for them, or allow more trials"
+    )
 
 
 def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
-    """Write the best trial's settings as a preset file, with the figures they are chosen by."""
+    """Write the best trial's settings as a preset file, with its validation accuracy in a comment."""
     start, best = tuned.start, tuned.best
-    before = "not yet known" if start is None else "none, for training failed"
+    before = "not yet known" if start is None else "none, because training failed"
     if start is not None and start.state == "complete":
         before = f"{100 * start.accuracy:.2f} %"
     tried = len(tuned.trials)
     comments = (
-        f"{SIGNATURE} for {graph!a}, by accuracy on validation nodes; test nodes were not looked at.",
-        f"# {100 * best.accuracy:.2f} % on validation, with the settings it began with {before}: the best of {tried} "
-        f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds each.",
+        f"{SIGNATURE} for {graph!a}, by accuracy on validation nodes; test nodes were not used.",
+        f"# {100 * best.accuracy:.2f} % on validation (with the starting settings: {before}); the best of {tried} "
+        f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds per trial.",
         "# Use: nfcgcn train GRAPH --preset THIS_FILE",
     )
     fixed = {"backend", *MODELS[tuned.config.name].fixed}
@@ -151,7 +154,7 @@ def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
 
 
 def check_preset_path(path: Path) -> None:
-    """Refuse to write over a file that is no preset of ours, or one that could not be read as a preset."""
+    """Raise an error for a file that is not a preset of ours, or whose name a preset cannot have."""
     if path.suffix != ".toml":
         raise TuningError(f"a preset's name must end in .toml, got {path}; choose another with --out")
     try:
@@ -166,12 +169,12 @@ def check_preset_path(path: Path) -> None:
 
 
 class _OutOfTimeError(Exception):
-    """The time for the search ended within a trial."""
+    """The time for the search ended during a trial."""
 
 
 @dataclass(frozen=True)
 class _Budget:
-    """What a search may take in all."""
+    """The limits of a whole search."""
 
     seconds: float
     trials: float
@@ -180,20 +183,20 @@ class _Budget:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Watches the time while a trial runs."""
+    """Measures the time while a trial runs."""
 
     start: float
-    """When the search would have begun, had it never been stopped."""
+    """When the search would have started if it had never been stopped."""
     budget: _Budget
     done: Sequence[Trial]
 
     @property
     def seconds(self) -> float:
-        """What all trials have taken so far."""
+        """The time that all trials have taken so far."""
         return time.perf_counter() - self.start
 
     def tick(self, epoch: Epoch) -> None:
-        """Tell of an epoch, and end the trial when the time is over."""
+        """Report an epoch, and end the trial if the time is over."""
         if self.budget.on_epoch:
             self.budget.on_epoch(self.done, self.seconds, epoch)
         if self.seconds > self.budget.seconds:
@@ -201,7 +204,7 @@ class _Clock:
 
 
 def _try_settings(task: _Task, config: Config, kept: Trials, budget: _Budget) -> bool:
-    """Try one choice of settings after the other, as long as the budget lasts; return whether the time ended it."""
+    """Run one trial after the other until the budget is spent; return whether the time ran out."""
     while True:
         done = kept.finished()
         spent = sum(t.seconds for t in done)
@@ -223,7 +226,7 @@ def _try_settings(task: _Task, config: Config, kept: Trials, budget: _Budget) ->
 
 @dataclass(frozen=True)
 class _Task:
-    """What every trial is tried on."""
+    """What all trials share: the data, the seeds and the device."""
 
     graph: Graph
     split: Split
@@ -231,7 +234,7 @@ class _Task:
     device: torch.device | str
 
     def attempt(self, config: Config, asked: OptunaTrial, clock: _Clock) -> Trial:
-        """Train once per seed, unless the first ones show that it is not worth while."""
+        """Train once per seed, but stop early if the first seeds do badly."""
         trial = Trial(dict(asked.params), [], 0.0, "complete")
         for seed in self.seeds:
             try:
@@ -270,12 +273,12 @@ def _without_other_labels(graph: Graph, split: Split) -> Graph:
 
 
 def _fingerprint(graph: Graph, split: Split) -> str:
-    """Return a number that another graph, or other nodes to learn from, would not have."""
+    """Return a checksum of the graph and of its training and validation nodes."""
     x, a = graph.features, graph.adjacency
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
     parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels, split.train, split.val]
-    sum_of_all = hashlib.sha256()
+    checksum = hashlib.sha256()
     for part in parts:
-        sum_of_all.update(f"{part.dtype} {part.shape} ".encode())
-        sum_of_all.update(np.ascontiguousarray(part).tobytes())
-    return sum_of_all.hexdigest()
+        checksum.update(f"{part.dtype} {part.shape} ".encode())
+        checksum.update(np.ascontiguousarray(part).tobytes())
+    return checksum.hexdigest()

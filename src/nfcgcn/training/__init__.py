@@ -32,14 +32,15 @@ def fit(
     choose_by: Judges = "val",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Run:
-    """Train `model`, leave it in the state of its best epoch, and tell how it went.
+    """Train `model`, leave it in the state of its best epoch, and return how it went.
 
-    Cross-entropy on ``split.train``, validation on ``split.val`` after every epoch; ``split.test`` is not looked at.
-    ``choose_by="train"`` puts the training nodes in the place of validation nodes, for want of others.
-    With ``config.batch_size`` an epoch takes the training nodes in a new random order, and a step a batch of them.
-    ``on_epoch`` is called for each epoch. Ctrl-C ends training early and keeps the best state so far.
+    The loss is the cross-entropy on ``split.train``. After every epoch the model is validated on ``split.val``;
+    ``split.test`` is never read. ``choose_by="train"`` validates on the training nodes, for splits without validation
+    nodes. With ``config.batch_size`` every epoch shuffles the training nodes and makes one step per batch.
+    ``on_epoch`` is called after each epoch. Ctrl-C ends training early and keeps the best state so far.
 
-    On a GPU whole epochs run as CUDA graphs where the model allows it; why not, if not, is logged at debug level.
+    On a GPU whole epochs run as CUDA graphs where the model allows it; where it does not, the reason is logged at debug
+    level.
     """
     config, device = config or TrainingConfig(), torch.device(device)
     if config.precision != "float32" and device.type != "cuda":
@@ -48,12 +49,18 @@ def fit(
     judges = getattr(split, choose_by)
     if device.type == "cuda":
         try:
-            told = None if on_epoch is None else (lambda _, epoch: on_epoch(epoch))
+            callback = None if on_epoch is None else (lambda _, epoch: on_epoch(epoch))
             parts = [(split.train, judges)]
-            return cuda_graph.fit_as_graph([model], graph, parts, config, seeds=[seed], device=device, on_epoch=told)[0]
+            (run,) = cuda_graph.fit_as_graph(
+                [model], graph, parts, config, seeds=[seed], device=device, on_epoch=callback
+            )
+            return run
         except cuda_graph.Refusal as refusal:
             log.debug("no CUDA graph: %s", refusal)
-    return fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
+    with warnings.catch_warnings():
+        # What a capture tried on a stream of its own before it was refused.
+        warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+        return fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
 
 
 def fit_together(
@@ -66,18 +73,18 @@ def fit_together(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, Epoch], None] | None = None,
 ) -> list[Run]:
-    """Train several models, each with a split and a seed of its own, and tell how each went; see :func:`fit`.
+    """Train several models, each with its own split and seed, and return how each went; see :func:`fit`.
 
-    On a GPU, NFC-GCNs of one shape on splits of one size train side by side, a launch for all of them, and each comes
-    out to the bit as it would alone. Otherwise they train one after the other. ``on_epoch`` is called with the number
-    of the model and its epoch. An interruption ends the series.
+    On a GPU, NFC-GCNs of the same shape on splits of the same size train side by side: one kernel launch serves them
+    all, and each result is bit for bit what the model would reach alone. Otherwise they train one after the other.
+    ``on_epoch`` is called with the number of the model and its epoch. An interruption ends the series.
     """
     config, device = config or TrainingConfig(), torch.device(device)
     if device.type == "cuda" and len(models) > 1:
         try:
             splits[0].check(graph)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the first has said it
+                warnings.simplefilter("ignore")  # the first check has warned already
                 for split in splits[1:]:
                     split.check(graph)
             parts = [(split.train, split.val) for split in splits]
@@ -86,12 +93,12 @@ def fit_together(
             log.debug("one run after the other: %s", refusal)
     runs: list[Run] = []
     for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
-        told = None if on_epoch is None else partial(on_epoch, number)
+        callback = None if on_epoch is None else partial(on_epoch, number)
         try:
             with warnings.catch_warnings():
-                if runs:  # once said is enough: all share the graph
+                if runs:  # one warning is enough: all runs share the graph
                     warnings.simplefilter("ignore")
-                runs.append(fit(model, graph, split, config, seed=seed, device=device, on_epoch=told))
+                runs.append(fit(model, graph, split, config, seed=seed, device=device, on_epoch=callback))
         except KeyboardInterrupt:
             if not runs:
                 raise

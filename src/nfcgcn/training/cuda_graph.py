@@ -1,7 +1,7 @@
 """Whole epochs as CUDA graphs: step, validation and the choice of the best state happen on the device.
 
-The host launches one graph an epoch and looks at the figures now and then. Early stopping is exact all the same: once
-a run has given up, the device changes its best state no more, and what it trained on for is not reported.
+The host launches one graph per epoch and reads the figures every few epochs. Early stopping is exact all the same: once
+a run has given up, the device no longer changes its best state, and later epochs of that run are not reported.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nfcgcn.training import side_by_side
 from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
 
 LOOK = 25
-"""Epochs between two looks at the figures."""
+"""Epochs between two reads of the figures by the host."""
 WARM_UP = 2
-"""Steps before the capture, in which libraries make what they need and may not make while a graph is captured."""
+"""Steps before the capture, in which libraries allocate what they must not allocate during a capture."""
 
 
-class Refusal(Exception):  # noqa: N818  (nothing is wrong: another way is taken)
+class Refusal(Exception):  # noqa: N818  (not an error: training takes another way)
     """Why these models cannot train as a CUDA graph, or not together."""
 
 
@@ -55,7 +55,7 @@ class One(nn.Module):
 
 
 class Trainer:
-    """A stack of runs on a device: its steps, and what they have come to."""
+    """A stack of runs on a device: its steps and their results so far."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Trainer:
         scores.backward(grad)
         for p, moments, decay in zip(self.params, self.moments, self.decays, strict=True):
             if p.grad is None:
-                raise Refusal("a parameter takes no part in the scores")
+                raise Refusal("the scores do not depend on one of the parameters")
             rate = self.config.learning_rate
             self.adam(p.data, p.grad, moments, self.corrections, self.epoch, rate=rate, decay=decay)
         return torch.stack([loss.double(), accuracy])
@@ -115,7 +115,7 @@ class Trainer:
 
     @torch.no_grad()
     def run_epoch(self) -> None:
-        """Train, validate, note the figures, keep the state if it is the best so far."""
+        """Train, validate, record the figures, and keep the state if it is the best so far."""
         with torch.enable_grad():
             trained = self.train_step()
         validated = self.validate()
@@ -141,7 +141,7 @@ class Trainer:
             t.zero_()
 
     def draw_seeds(self) -> None:
-        """Draw the seeds of all masks, each run as it would alone."""
+        """Draw the seeds of all masks, for each run as if it trained alone."""
         if not self.net.num_draws:
             return
         for run, seed in enumerate(self.seeds):
@@ -150,7 +150,7 @@ class Trainer:
             self.draws[:, :, run] = torch.tensor(numbers).view(self.draws.shape[:2])
 
     def capture(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """Capture a step as a graph; the state is afterwards as before the first epoch."""
+        """Capture a step as a graph, then reset the state to that before the first epoch."""
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         graph = torch.cuda.CUDAGraph()
@@ -164,7 +164,7 @@ class Trainer:
                 step()
         except RuntimeError as error:
             torch.cuda.synchronize(self.device)
-            # A capture that failed has not ended for the generator, which would refuse to draw from now on.
+            # For the generator a failed capture never ends, and it would refuse to draw from now on.
             generator = torch.cuda.default_generators[self.device.index or 0]
             generator.graphsafe_set_state(generator.clone_state())
             raise Refusal(str(error).splitlines()[0]) from error
@@ -183,7 +183,7 @@ def fit_as_graph(
     device: torch.device,
     on_epoch: Callable[[int, Epoch], None] | None,
 ) -> list[Run]:
-    """Train all models at once and leave each in its best state, or raise :class:`Refusal` with all as they were."""
+    """Train all models at once and leave each in its best state, or raise :class:`Refusal`, the models unchanged."""
     if config.batch_size is not None:
         raise Refusal("the training nodes are taken in batches")
     if missing := triton_refusal():
@@ -211,7 +211,7 @@ def fit_as_graph(
 
 
 def _replay(replay: torch.cuda.CUDAGraph, trainer: Trainer, record: Record) -> bool:
-    """Run the epochs, looking at the figures now and then; say whether that was interrupted."""
+    """Run the epochs, reading the figures every `LOOK` epochs; return whether that was interrupted."""
     epochs = trainer.config.epochs
     try:
         while record.seen < epochs and not all(record.gone):
@@ -239,7 +239,7 @@ class Record:
         self.gone = [False] * len(trainer.seeds)
 
     def read(self, until: int) -> None:
-        """Take over what the device has noted of the epochs up to this one."""
+        """Read what the device has recorded for the epochs up to this one."""
         stopping = self.trainer.config.stopping
         figures = self.trainer.history[self.seen : until].tolist()
         for number, of_runs in enumerate(figures, self.seen + 1):

@@ -77,7 +77,7 @@ class _Training(TypedDict):
 
 
 def _batches(nodes: Tensor, batch_size: int | None) -> tuple[Tensor, ...]:
-    """Share `nodes` out in a random order, the last batch taking what is left; all at once, nothing is drawn."""
+    """Shuffle `nodes` and cut them into batches, the last one smaller; without a batch size nothing is shuffled."""
     if batch_size is None:
         return (nodes,)
     # Drawn on the CPU, so that the order is the same on every device.
@@ -92,7 +92,7 @@ def _train_epoch(
     batches: tuple[Tensor, ...],
     y: Tensor,
 ) -> _Training:
-    """Make a step a batch; the figures are means over all training nodes."""
+    """Make one step per batch; the figures are means over all training nodes."""
     model.train()
     total = sum(map(len, batches))
     figures: _Training = {"train_loss": 0.0, "train_accuracy": 0.0}

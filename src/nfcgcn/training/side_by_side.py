@@ -1,4 +1,4 @@
-"""Several NFC-GCNs of one shape as one model, for training side by side on a GPU."""
+"""Several NFC-GCNs of the same shape as one model, for training side by side on a GPU."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from nfcgcn.method.model import NFCGCN
 
 
 def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
-    """Say why these models cannot be stacked, or None."""
+    """Return why these models cannot be stacked, or None if they can."""
     first = models[0]
     if any(type(m) is not NFCGCN for m in models) or not isinstance(first, NFCGCN):
-        return "only NFC-GCNs are stacked"
+        return "only NFC-GCN models can be stacked"
     if any(_shape(m) != _shape(first) for m in models):
         return "the models differ in shape"
     config = first.config
     if config.resample == "epoch":
-        return "neighbours are drawn anew for every step"
+        return "neighbours are drawn again for every step"
     if config.representation_dropout:
-        return "dropout on the convolution's output needs it laid out"
+        return "dropout on the convolution's output needs all of it in memory"
     if config.classifier != "none":
         return "a classifier follows the graph convolutions"
     if config.backend not in ("auto", "gpu"):
@@ -39,14 +39,14 @@ def _shape(model: nn.Module) -> tuple[object, ...]:
 
 
 def _short(matrix: Tensor) -> Tensor:
-    """Write a CSR matrix with 32-bit indices, where they are the half of what is read."""
+    """Return a CSR matrix with 32-bit indices, which are half of what a product reads."""
     return csr_tensor(matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), matrix.shape)
 
 
 class SideBySide(nn.Module):
     """The models' parameters, each stacked along a new first dimension, and their forward pass all at once.
 
-    What a run comes to does not depend on the runs beside it, to the bit.
+    The result of a run does not depend on the other runs, bit for bit.
     """
 
     def __init__(self, models: Sequence[NFCGCN], x: Tensor, edge_index: Tensor, precision: Precision) -> None:
@@ -73,7 +73,7 @@ class SideBySide(nn.Module):
 
     @property
     def num_draws(self) -> int:
-        """How many seeds of masks a training pass takes per run: as many as the model alone would draw, in order."""
+        """How many mask seeds a training pass needs per run: as many as the model alone would draw, in that order."""
         return (self.map_dropout > 0) + max(self.num_layers - 1, 0) * (self.dropout > 0)
 
     def forward(self, seeds: Tensor) -> Tensor:
@@ -82,14 +82,15 @@ class SideBySide(nn.Module):
         from nfcgcn.kernels.gpu.node_feature_conv import projected_stack
         from nfcgcn.kernels.gpu.product import product, shifted, sparse_product
 
-        of = dict(zip(self.names, self.stacked, strict=True))
-        matrices = [of[f"layers.{i}.weight"] for i in range(self.num_layers)] or [of["classifier.weight"].mT]
+        params = dict(zip(self.names, self.stacked, strict=True))
+        layers = [params[f"layers.{i}.weight"] for i in range(self.num_layers)]
+        matrices = layers or [params["classifier.weight"].mT]
         map_dropout, dropout = (self.map_dropout, self.dropout) if self.training else (0.0, 0.0)
         draws = iter(seeds)
         own = next(draws) if map_dropout else seeds.new_zeros(len(matrices[0]))
-        h: Tensor = projected_stack(self.tables, of["nfc.weight"], matrices[0], own, self.options[map_dropout])
+        h: Tensor = projected_stack(self.tables, params["nfc.weight"], matrices[0], own, self.options[map_dropout])
         if not self.num_layers:
-            return shifted(h, of["classifier.bias"])
+            return shifted(h, params["classifier.bias"])
         h = sparse_product(*self.adjacency, h)
         for matrix in matrices[1:]:
             h = relu_dropout(h, next(draws) if dropout else seeds, dropout)
@@ -97,7 +98,7 @@ class SideBySide(nn.Module):
         return h
 
     def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
-        """Take stacked values of the parameters apart again: one state per model, on the CPU."""
+        """Split stacked parameter values into one state per model, on the CPU."""
         parts = [v.detach().cpu() for v in values]
         return [
             {name: part[run].clone() for name, part in zip(self.names, parts, strict=True)}

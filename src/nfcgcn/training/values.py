@@ -1,4 +1,4 @@
-"""What training is told and what it tells: plain values."""
+"""The inputs and results of training, as plain values: settings, epochs, runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Judges = Literal["val", "train"]
 
 
 class Epoch(TypedDict):
-    """What one epoch came to. Training figures are those of the training pass, with dropout on."""
+    """The figures of one epoch. Training figures come from the training pass, with dropout on."""
 
     epoch: int
     train_loss: float
@@ -36,7 +36,7 @@ class Stopping:
     patience: int | None = None
 
     def merit(self, epoch: Epoch) -> tuple[float, float]:
-        """Rank epochs: the larger, the better; equal accuracies are told apart by the lower loss."""
+        """Rank epochs: the larger, the better; of equal accuracies the one with the lower loss is better."""
         loss, accuracy = -epoch["val_loss"], epoch["val_accuracy"]
         return (accuracy, loss) if self.monitor == "accuracy" else (loss, accuracy)
 
@@ -46,7 +46,7 @@ class Stopping:
 
     @property
     def best_is(self) -> str:
-        """What the best epoch has, in words, for whoever describes the choice."""
+        """What makes an epoch the best, in words, for reports."""
         return "highest validation accuracy" if self.monitor == "accuracy" else "lowest validation loss"
 
 
@@ -54,15 +54,15 @@ class Stopping:
 class TrainingConfig(Settings):
     """How a model is trained."""
 
-    # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", the waiting time unsaid:
-    # all epochs are run and the best one is kept.
+    # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", without the waiting
+    # time: all epochs are run and the best one is kept.
     epochs: int = setting(200, "epochs at most", low=1)
     learning_rate: float = setting(0.01, "Adam's step size", above=0)
-    weight_decay: float = setting(1e-4, "L2 penalty on the weights the model names for it", low=0)
+    weight_decay: float = setting(1e-4, "L2 penalty on the weights that the model chooses for it", low=0)
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never", low=1)
     batch_size: int | None = setting(None, "training nodes per step; none: all at once", low=1)
-    precision: Precision = setting("float32", "what products on a GPU round their factors to")
+    precision: Precision = setting("float32", "precision to which matrix products on a GPU round their inputs")
 
     @property
     def stopping(self) -> Stopping:
@@ -72,7 +72,7 @@ class TrainingConfig(Settings):
 
 @dataclass(frozen=True)
 class Run:
-    """One finished training: every epoch, and the state of the best."""
+    """One finished training: every epoch, and the state of the best one."""
 
     history: tuple[Epoch, ...]
     best: Epoch
@@ -83,7 +83,7 @@ class Run:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of this name; "auto" is the GPU where there is one."""
+    """Return the device of this name; "auto" is the GPU if there is one, else the CPU."""
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(unknown("device", name, ("auto", "cpu", "cuda")))
     if name == "cuda" and not torch.cuda.is_available():
@@ -94,7 +94,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def check_finite(epoch: Epoch, config: TrainingConfig) -> None:
-    """Refuse to go on after an epoch whose loss is no number."""
+    """Raise an error after an epoch whose loss is not finite."""
     if not math.isfinite(epoch["train_loss"] + epoch["val_loss"]):
         raise NFCError(
             f"training diverged in epoch {epoch['epoch']}: the loss is not finite; "

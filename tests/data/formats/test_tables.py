@@ -153,9 +153,9 @@ def test_numbers_of_another_scale_are_standardised_and_told(folder):
     (folder / "nodes.csv").write_text(
         "id,year,tiny,rare,same,usual\na,2000,0.001,0,7000,1\nb,2010,0.003,0,7000,2\nc,2020,0.002,50,7000,10\n"
     )
-    with pytest.warns(NFCWarning) as told:
+    with pytest.warns(NFCWarning) as caught:
         graph = load(folder)
-    assert [str(w.message) for w in told] == [
+    assert [str(w.message) for w in caught] == [
         "columns of nodes.csv whose largest value is not between 0.01 and 10 were standardised: "
         "'year', 'tiny', 'rare' and 1 more"
     ]
@@ -166,9 +166,9 @@ def test_numbers_of_another_scale_are_standardised_and_told(folder):
 
 def test_empty_cells_of_numbers_take_the_mean_and_are_told(folder):
     (folder / "nodes.csv").write_text("id,x,y,void\na,1,0,\nb,NA,0,\nc,4,,\n")
-    with pytest.warns(NFCWarning) as told:
+    with pytest.warns(NFCWarning) as caught:
         graph = load(folder)
-    assert [str(w.message) for w in told] == [
+    assert [str(w.message) for w in caught] == [
         "columns of nodes.csv without a value or word were left out: 'void'",
         "empty cells of nodes.csv were filled with their column's mean: x (1), y (1)",
     ]
@@ -211,9 +211,9 @@ def test_no_edges_at_all_works_with_a_warning(folder):
 def test_a_split_without_labels_is_left_out_and_told(folder):
     text = NODES.replace("c,0.5,red", "c,0.5,red").replace('line",y z;y z,cats,test', 'line",y z;y z,,test')
     (folder / "nodes.csv").write_text(text)
-    with pytest.warns(NFCWarning) as told:
+    with pytest.warns(NFCWarning) as caught:
         graph = load(folder, label="topic", ignore=["about", "tags"])
-    assert [str(w.message) for w in told] == [
+    assert [str(w.message) for w in caught] == [
         "1 of the rows that column 'split' of nodes.csv puts into a part of the split have no label and were left out "
         "of it"
     ]
@@ -266,9 +266,9 @@ def test_more_unseen_categories_than_could_be_learned_are_left_out(folder):
 def test_classes_that_were_not_seen_are_told(folder):
     encoding = load(folder, label="topic", ignore=["about", "tags"]).encoding
     (folder / "nodes.csv").write_text(NODES.replace("dogs", "mice"))
-    with pytest.warns(NFCWarning) as told:
+    with pytest.warns(NFCWarning) as caught:
         graph = load(folder, encoding=encoding)
-    assert str(told[0].message) == (
+    assert str(caught[0].message) == (
         "column 'topic' of nodes.csv holds 1 classes that training did not see, taken as no label: 'mice'"
     )
     assert graph.labels.tolist() == [0, -1, 0, -1]

@@ -1,8 +1,8 @@
-"""Attention over the neighbours in Numba, without a row of channels an edge.
+"""Attention over the neighbours in Numba, without one row of channels per edge.
 
 Rows are laid out by channel, ``[channels, heads]``, so that a vector holds the heads, whose weights differ, and no sum
 runs across one. Forward goes by target and keeps the softmax's weights; backward goes by source, where an edge needs
-one foreign row, its target's gradient. Every row is written by one task, so that bits do not depend on the threads.
+one other row, its target's gradient. Every row is written by one task, so that bits do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nfcgcn.kernels.reference.attention import SLOPE, Edges
 from nfcgcn.kernels.reference.masks import WORD, threshold
 
 TASKS = 64
-"""Pieces that nodes are cut into, also where a sum is over all; no function of the number of threads."""
+"""Pieces that nodes are divided into, also for sums over all nodes; independent of the number of threads."""
 
 
 def attention(
@@ -70,7 +70,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _by_channel(rows: Tensor, heads: int) -> Tensor:
-    """Lay rows ``[heads, channels]`` out as ``[channels, heads]``."""
+    """Arrange rows ``[heads, channels]`` as ``[channels, heads]``."""
     return rows.view(len(rows), heads, -1).mT.flatten(1).contiguous()
 
 

@@ -1,4 +1,4 @@
-r"""Without an activation, convolution and the matrix after it are one linear map a slot.
+r"""Without an activation, convolution and the matrix after it are one linear map per slot.
 
 .. math:: h^{(0)} W = \sum_j x_{i_j} M_j, \qquad
     M[j, d] = \sum_{q, p} \sum_f F[f, j - q, d - p s] \, W[(q, f, p)]

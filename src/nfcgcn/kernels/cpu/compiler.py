@@ -9,15 +9,15 @@ import torch
 from numba import njit
 from numba.extending import intrinsic
 
-# Products and sums may fuse and signs of zero be lost; nothing is reordered, so that results do not depend on luck.
+# A product and a sum may be fused, and the sign of a zero may be lost; nothing is reordered: results are repeatable.
 compiled: Any = njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "nsz"})
 inlined: Any = njit(inline="always")
 primitive: Any = intrinsic
 
 
 def follow_torch() -> None:
-    """Let Numba use as many threads as torch does, as far as there are that many."""
+    """Let Numba use as many threads as torch does, up to the number that Numba has."""
     count = torch.get_num_threads()
     numba.set_num_threads(max(1, min(count, numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
-    if torch.get_num_threads() != count:  # Numba's first call starts OpenMP anew, and torch forgets what it was told
+    if torch.get_num_threads() != count:  # Numba's first call restarts OpenMP, which resets torch's number
         torch.set_num_threads(count)

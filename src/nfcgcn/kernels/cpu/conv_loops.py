@@ -1,4 +1,4 @@
-"""The inner loops, compiled by Numba and kept on disk: only the first call ever on a machine compiles."""
+"""The inner loops, compiled by Numba and cached on disk: only the first call on a machine compiles."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nfcgcn.kernels.cpu.vectors import add_product, add_runs, combine, keep, mul
 from nfcgcn.kernels.reference.masks import WORD
 
 BLOCKS = 8
-"""Pieces that a sum over nodes is cut into, each the work of one thread; no function of the number of threads."""
+"""Pieces that a sum over nodes is divided into, one task per piece; independent of the number of threads."""
 TASKS = 64
-"""Pieces that independent nodes are cut into."""
+"""Pieces that independent nodes are divided into."""
 TILE = 2**17
-"""Numbers of ``h(0)`` at a time and thread: with its gradient, 1 MiB of float32, about what a core's cache holds."""
+"""Numbers of ``h(0)`` per thread at a time: with its gradient, 1 MiB of float32, about what a core's cache holds."""
 NONE, TANH, RELU = 0, 1, 2
 RUN, PLACE = 0, 1
 """Where a column's span, see `spans`, tells of the filters and where of the outputs."""
@@ -25,12 +25,12 @@ RUN, PLACE = 0, 1
 
 @inlined
 def tile_of(size: Any) -> Any:
-    """Nodes a tile."""
+    """Nodes per tile."""
     return max(1, TILE // (8 * size)) * 8
 
 
 def blocks_of(bandwidth: int) -> int:
-    """Pieces a slot, where the slots themselves are pieces."""
+    """Pieces per slot, if the slots themselves are pieces."""
     return -(-BLOCKS // bandwidth)
 
 
@@ -85,7 +85,7 @@ def gather_backward(
         base = (block * bandwidth + slot) * num_features * hidden
         out[block, slot] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
-            seen = False  # nodes out of the loss's sight have no gradient and cost nothing
+            seen = False  # nodes that do not affect the loss have no gradient and cost nothing
             for h in range(hidden):
                 seen |= grad[node, h] != 0
             if not seen:
@@ -266,7 +266,7 @@ def project_backward(
         count = 0
         stop = num_nodes * (block + 1) // blocks
         for node in range(num_nodes * block // blocks, stop):
-            seen = False  # nodes out of the loss's sight have no gradient and cost nothing
+            seen = False  # nodes that do not affect the loss have no gradient and cost nothing
             for i in range(hidden):
                 grad_out[count, i] = grad[node, i]
                 seen |= grad[node, i] != 0

@@ -58,7 +58,7 @@ class DenseConv(torch.autograd.Function):
 
 
 class DenseProject(torch.autograd.Function):
-    """``dropout(flatten(activation(conv))) @ matrix``, a tile of nodes at a time, forward and again backward."""
+    """``dropout(flatten(activation(conv))) @ matrix``, one tile of nodes at a time, forward and again backward."""
 
     @staticmethod
     def forward(
@@ -93,11 +93,11 @@ class DenseProject(torch.autograd.Function):
 
 
 def _filters_last(weight: Tensor) -> Tensor:
-    """Lay filters ``[c, w, k]`` out as the loops read them, ``[w, k, c]``."""
+    """Arrange filters ``[c, w, k]`` as the loops read them, ``[w, k, c]``."""
     return weight.detach().permute(1, 2, 0).contiguous()
 
 
 def _room(shape: torch.Size, like: Tensor) -> Tensor:
-    """Return room for the gradient of filters of this shape, a block of nodes each."""
+    """Return memory for the gradient of filters of this shape, one part per block of nodes."""
     filters, width, size = shape
     return like.new_empty(BLOCKS, width, size, filters)

@@ -1,4 +1,4 @@
-"""The inner loops for dense features: maps are laid out for a tile of nodes at a time and multiplied there."""
+"""The inner loops for dense features: maps are built for one tile of nodes at a time and multiplied there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nfcgcn.kernels.reference.masks import WORD
 def _read_slot(
     x: Any, table: Any, below: Any, scale: Any, seed: Any, node: Any, slot: Any, out: Any, index: Any
 ) -> None:
-    """``out[index] = dropout(x[table[node, slot]])``, every cell drawn for itself, zeros too."""
+    """``out[index] = dropout(x[table[node, slot]])``, every cell drawn independently, zeros included."""
     num_features = x.shape[1]
     row, key = table[node, slot], key_of(seed, node * table.shape[1] + slot)
     if below == uint32(0):
@@ -66,7 +66,7 @@ def gather_backward(x: Any, table: Any, below: Any, scale: Any, seed: Any, grad:
         count = 0
         stop = num_nodes * (block + 1) // blocks
         for node in range(num_nodes * block // blocks, stop):
-            seen = False  # nodes out of the loss's sight have no gradient and cost nothing
+            seen = False  # nodes that do not affect the loss have no gradient and cost nothing
             for column in range(wide):
                 pull[count, column] = grad[node, column]
                 seen |= grad[node, column] != 0
@@ -179,7 +179,7 @@ def project_backward(
         count = 0
         stop = num_nodes * (block + 1) // blocks
         for node in range(num_nodes * block // blocks, stop):
-            seen = False  # nodes out of the loss's sight have no gradient and cost nothing
+            seen = False  # nodes that do not affect the loss have no gradient and cost nothing
             for i in range(hidden):
                 grad_out[count, i] = grad[node, i]
                 seen |= grad[node, i] != 0

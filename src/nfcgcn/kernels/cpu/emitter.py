@@ -1,4 +1,4 @@
-"""Instructions of LLVM for the vector primitives, in words of their own: tiles, loops, sums that stay in registers."""
+"""A small language over LLVM instructions for the vector primitives: tiles, loops, sums that stay in registers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 BYTES = 64
-"""Of a vector; where the machine's are shorter, LLVM takes several."""
+"""Size of a vector; if the machine's vectors are shorter, LLVM uses several."""
 
 
 def intrinsic(emit: Callable[..., None], *arguments: Any) -> Any:
-    """Return what an intrinsic returns: its types, and a code generator that hands pointers and numbers to `emit`."""
+    """Return the result of an intrinsic: its types, and a code generator that passes pointers and numbers to `emit`."""
     item = next(a.dtype for a in arguments if isinstance(a, types.Array))
     takes = [
         types.int64 if isinstance(a, types.Integer) else item if isinstance(a, types.Float) else a for a in arguments
@@ -49,7 +49,7 @@ class Emitter:
             yield start, ir.VectorType(self.number, count), width
 
     def strips(self, rows: Any) -> Iterator[tuple[Any, int]]:
-        """Cover ``range(rows)`` likewise: yield where a strip starts and how many rows it has."""
+        """Cover ``range(rows)`` in the same way: yield where a strip starts and how many rows it has."""
         yield from self._cover(rows, {8: 8, 4: 4, 2: 2, 1: 1})
 
     def _cover(self, length: Any, kinds: dict[int, Any]) -> Iterator[tuple[Any, Any]]:
@@ -69,7 +69,7 @@ class Emitter:
             yield loop.index
 
     def unless_zero(self, value: Any) -> Any:
-        """Run what follows only where a number of the vector is not 0."""
+        """Run the code that follows only if a number of the vector is not 0."""
         differs = self.builder.fcmp_unordered("!=", value, self._constant(0.0, value.type))
         bits = self.builder.bitcast(differs, ir.IntType(value.type.count))
         return self.builder.if_then(self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)))
@@ -98,7 +98,7 @@ class Emitter:
         return self.builder.select(chosen, value, self._constant(0.0, value.type))
 
     def variable(self, value: Any) -> Any:
-        """Make what can be set, and set it."""
+        """Make a variable and set its first value."""
         place = cgutils.alloca_once(self.builder, value.type)  # type: ignore[no-untyped-call]
         self.builder.store(value, place)
         return place
@@ -122,7 +122,7 @@ class Emitter:
         return self.builder.mul(a, b)
 
     def shift(self, place: Any, by: int) -> Any:
-        """Go on by a constant."""
+        """Add a constant to a whole number."""
         return self.builder.add(place, self._int(by))
 
     def read(self, array: Any, index: Any) -> Any:
@@ -155,7 +155,7 @@ class Emitter:
         return self.builder.fmul(a, self._constant(factor, a.type))
 
     def clamped(self, a: Any, limit: float) -> Any:
-        """Cut off beyond ``-limit`` and ``limit``; what is no number stays so."""
+        """Clamp to between ``-limit`` and ``limit``; NaN stays NaN."""
         for order, bound in ((">", limit), ("<", -limit)):
             end = self._constant(bound, a.type)
             a = self.builder.select(self.builder.fcmp_ordered(order, a, end), end, a)
@@ -169,7 +169,7 @@ class Emitter:
         return total
 
     def fused(self, a: Any, b: Any, c: Any) -> Any:
-        """Return ``a * b + c``, rounded once where the machine can."""
+        """Return ``a * b + c``, rounded once if the machine can."""
         flags = ("contract",)
         return self.builder.fadd(self.builder.fmul(a, b, flags=flags), c, flags=flags)
 

@@ -1,4 +1,4 @@
-"""What the CPU loops for sparse and for dense features share: the inputs as they take them."""
+"""Inputs in the form that the CPU loops take, for sparse and for dense features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Draw:
 
     def __init__(self, x: Tensor, neighbours: Tensor, dropout: float, seed: int, needed: Tensor | None = None) -> None:
         self.is_sparse = x.layout == torch.sparse_csr
-        # 64-bit indices for all: the loops would be compiled once more for others, for some 20 s each.
+        # Always 64-bit indices: for others the loops would be compiled again, which takes about 20 s each.
         parts = [x.crow_indices().long(), x.col_indices().long(), x.values()] if self.is_sparse else [x]
         self.x = tuple(part.detach().contiguous().numpy() for part in parts)
         self.table = neighbours.contiguous().numpy()
@@ -34,15 +34,15 @@ class Draw:
         follow_torch()
 
     def dropped(self, rate: float) -> tuple[Any, Any]:
-        """Return a dropout rate as the loops take it: what draws must reach, and the factor of what is kept."""
+        """Return a dropout rate as the loops take it: the threshold for a draw, and the scale of kept cells."""
         return np.uint32(threshold(rate)), self.x[-1].dtype.type(1 / (1 - rate))
 
     def steps(self, shape: torch.Size) -> int:
-        """Return at how many places along the slots a filter of this shape stands."""
+        """Return the number of positions of a filter of this shape along the slots."""
         return self.bandwidth - shape[1] + 1
 
     def places(self, shape: torch.Size, stride: int) -> int:
-        """Return at how many places along the features a filter of this shape stands."""
+        """Return the number of positions of a filter of this shape along the features."""
         return (self.num_features - shape[2]) // stride + 1
 
     def spread(self, found: Tensor, width: int) -> Tensor:
@@ -59,7 +59,7 @@ def apply(function: Any, *arguments: Any) -> Tensor:
 
 
 def pad(rows: Tensor) -> Tensor:
-    """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
+    """Append zeros to each row up to a multiple of 4, the shortest vector: a remainder would be computed one by one."""
     left = -rows.shape[-1] % 4
     return F.pad(rows, (0, left)) if left else rows
 

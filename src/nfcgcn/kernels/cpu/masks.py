@@ -1,4 +1,4 @@
-"""Dropout masks in Numba: the reference's, to the bit."""
+"""Dropout masks in Numba: bit for bit those of the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The neighbour draw in Numba: the formula's steps, one node at a time; the same table to the bit."""
+"""The neighbour draw in Numba: the formula's steps, one node at a time; the table is the same."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Node-feature convolution on the CPU without the map, and without ``h(0)`` unless it is asked for.
+"""Node-feature convolution on the CPU without the map, and without ``h(0)`` unless it is requested.
 
-Work follows the nonzeros: one at column ``d`` of slot ``j`` touches the ``k / s`` places whose window covers ``d``,
-each a run of ``c`` numbers. With an activation, ``h(0)`` exists for a tile of nodes at a time; without one the
-convolution and the matrix behind it collapse into one map a slot (:mod:`collapse`). Masks are computed again in the
+The work grows with the nonzeros: one at column ``d`` of slot ``j`` touches the ``k / s`` places whose window covers
+``d``, each a run of ``c`` numbers. With an activation, ``h(0)`` exists for a tile of nodes at a time; without one the
+convolution and the matrix behind it collapse into one map per slot (:mod:`collapse`). Masks are computed again in the
 backward pass. Sums over nodes are cut into a number of blocks that does not depend on the threads, so neither do their
 bits.
 """
@@ -92,7 +92,7 @@ def _merge(slots: Tensor) -> tuple[Tensor, int]:
     """Let trailing copies of a node share one pass.
 
     Returns slot 0's part plus those of the last m slots, for each m (what a node with m copies needs for slot 0), then
-    the other slots' parts; and how much later slot 1 comes than it did.
+    the other slots' parts; and by how many places slot 1 has moved.
     """
     tails = slots[1:].flip(0).cumsum(0)
     return torch.cat([slots[:1], slots[:1] + tails, slots[1:]]), len(slots) - 1
@@ -124,7 +124,7 @@ class _SparseConv(torch.autograd.Function):
 
 
 class _SparseProject(torch.autograd.Function):
-    """``dropout(flatten(activation(conv))) @ matrix``, a tile of nodes at a time, forward and again backward."""
+    """``dropout(flatten(activation(conv))) @ matrix``, one tile of nodes at a time, forward and again backward."""
 
     @staticmethod
     def forward(
@@ -163,7 +163,7 @@ class _SparseProject(torch.autograd.Function):
 
 
 def _to_runs(weight: Tensor, stride: int) -> Tensor:
-    """Lay filters ``[c, w, k]`` out as the loops read them, ``[w, ...]``; see :func:`loops.spans`."""
+    """Arrange filters ``[c, w, k]`` as the loops read them, ``[w, ...]``; see :func:`loops.spans`."""
     filters, width, size = weight.shape
     windows = -(-size // stride)
     padded = F.pad(weight, (0, windows * stride - size)).view(filters, width, windows, stride)
@@ -178,15 +178,15 @@ def _from_runs(runs: Tensor, shape: torch.Size, stride: int) -> Tensor:
 
 
 def _sums(shape: torch.Size, stride: int, like: Tensor) -> Tensor:
-    """Return room for the filters' gradient, a block of nodes each, laid out as runs."""
+    """Return memory for the filters' gradient, one part per block of nodes, arranged as runs."""
     filters, width, size = shape
     return like.new_empty(loops.BLOCKS, width, -(-size // stride) * stride * filters)
 
 
 def _runs(draw: Draw, weight: Tensor, stride: int, *, once: bool) -> tuple[Tensor, int]:
-    """Return the filters as runs, and how far they are merged.
+    """Return the filters as runs, and by how many places merging moves slot 1.
 
-    What happens `once`, without a backward pass that must repeat it, may merge the copies of a node.
+    A call that happens `once`, without a backward pass that repeats it, may merge the copies of a node.
     """
     runs = _to_runs(weight.detach(), stride)
     return _merge(runs) if once and draw.whole and len(runs) == draw.bandwidth else (runs, 0)

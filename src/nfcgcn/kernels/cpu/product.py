@@ -1,7 +1,7 @@
-"""Products on the CPU whose bits follow from the numbers and their shapes alone.
+"""Products on the CPU whose bits depend only on the numbers and their shapes.
 
-A BLAS shares a long sum out among its threads, or chooses another way for another number of them, and so do torch's own
-sums: their last bits depend on the threads, the vendor and the machine. Here every sum has one order.
+A BLAS divides a long sum among its threads, or chooses a method by their number, and so do torch's own sums: their last
+bits depend on the threads, the vendor and the machine. Here every sum has one fixed order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def csr_product(matrix: Tensor, dense: Tensor) -> Tensor:
 
 
 def add_up(parts: Tensor) -> Tensor:
-    """Return ``parts[0] + parts[1] + ...``; there is one at least."""
+    """Return ``parts[0] + parts[1] + ...``; there is at least one part."""
     if len(parts) == 1:
         return parts[0]
     out = parts.new_empty(parts.shape[1:])
@@ -61,7 +61,7 @@ def add_up(parts: Tensor) -> Tensor:
 
 
 def _whole_vectors(rows: Tensor) -> Tensor:
-    """Append zeros to each row up to a multiple of 4, the shortest vector: what is left over would go one by one."""
+    """Append zeros to each row up to a multiple of 4, the shortest vector: a remainder would be computed one by one."""
     rows = rows.detach().contiguous()
     if rows.shape[1] % 4 == 0:
         return rows

@@ -1,6 +1,6 @@
 """The loops of the products, compiled by Numba.
 
-Which numbers a sum takes in which order follows from the shapes alone. Tasks only share out what is independent.
+Which numbers a sum adds in which order depends only on the shapes. Tasks only divide independent work.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nfcgcn.kernels.cpu.compiler import compiled
 from nfcgcn.kernels.cpu.vectors import add_product, multiply, sum_rows
 
 TASKS = 64
-"""Pieces that independent rows are cut into."""
+"""Pieces that independent rows are divided into."""
 STRIP = 8
 """Rows that the vector primitive multiplies at a time."""
 CHUNK = 256
 """Terms of a long sum over rows that are added up on their own: so many rows of a wide matrix stay in a core's cache,
 and the sum of sums rounds less."""
 BLOCKS = 8
-"""Pieces that a sum over rows is cut into, each the work of one thread."""
+"""Pieces that a sum over rows is divided into, one task per piece."""
 ROOM = 2**20
-"""Numbers that all pieces' results may take, in place of which there are fewer pieces."""
+"""Most numbers in the results of all pieces; with larger results there are fewer pieces."""
 
 
 def blocks_of(num_rows: int, size: int) -> int:

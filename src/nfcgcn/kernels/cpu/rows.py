@@ -1,4 +1,4 @@
-"""Sums over rows on the CPU in an order that follows from the shapes alone."""
+"""Sums over rows on the CPU in an order that depends only on the shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that adds rows up where a table says, compiled by Numba."""
+"""The loop that adds rows to the targets that a table names, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba import prange
 from nfcgcn.kernels.cpu.compiler import compiled
 
 PIECES = 8
-"""Ranges of target rows, each the work of one thread, which reads the whole table for it."""
+"""Ranges of target rows, one task per range; each task reads the whole table."""
 
 
 @compiled

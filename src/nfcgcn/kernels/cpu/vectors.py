@@ -1,8 +1,8 @@
 """Short runs of numbers multiplied and added, for the Numba loops: vector instructions without a check beforehand.
 
-For a loop over a run LLVM first asks whether source and target overlap, and what remains beyond the last whole vector;
-for runs of 16 numbers that is most of the time. These primitives say it in advance: source and target must not overlap.
-Each number of a run goes through the same operations in the same order whatever the width of the vectors.
+In a loop over a run, LLVM first checks whether source and target overlap, and how many numbers remain after the last
+whole vector; for runs of 16 numbers that takes most of the time. These primitives need no check: source and target must
+not overlap. Each number of a run goes through the same operations in the same order for any width of the vectors.
 """
 
 from __future__ import annotations

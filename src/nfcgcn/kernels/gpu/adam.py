@@ -1,4 +1,4 @@
-"""A step of Adam in Triton; which step it is stands on the device, so that a CUDA graph can repeat it."""
+"""A step of Adam in Triton; the number of the step is stored on the device, so that a CUDA graph can repeat it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _adam(
 def adam(
     param: Tensor, grad: Tensor, moments: Tensor, corrections: Tensor, step: Tensor, *, rate: float, decay: float
 ) -> None:
-    """Make step number ``step`` (from 0, on the device) with all steps' ``corrections``; see the reference."""
+    """Make step number ``step`` (from 0, on the device) with the ``corrections`` of all steps; see the reference."""
     size = param.numel()
     _adam[(triton.cdiv(size, BLOCK),)](
         param, grad.contiguous(), moments, corrections, step, size, rate, decay, *BETAS, EPSILON, BLOCK=BLOCK

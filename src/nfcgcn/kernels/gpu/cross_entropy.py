@@ -40,7 +40,7 @@ def _cross_entropy(
 
 
 def cross_entropy(scores: Tensor, nodes: Tensor, labels: Tensor, *, grad: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """See the reference; the gradient is None where it is not asked for."""
+    """See the reference; the gradient is None if it is not requested."""
     scores = scores.detach().contiguous()
     runs, num_nodes, num_classes = scores.shape
     classes = int(triton.next_power_of_2(num_classes))

@@ -1,4 +1,4 @@
-"""Dense features on the GPU: the maps of a chunk of nodes at a time, and products of them."""
+"""Dense features on the GPU: the maps of one chunk of nodes at a time, and their products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nfcgcn.kernels.gpu.tables import Options, Tables
 from nfcgcn.method.node_feature_conv import ACTIVATIONS
 
 CHUNK = 2**22
-"""Numbers of one run's windows at a time."""
+"""Numbers of one run's windows that are in memory at a time."""
 
 
 def projected_stack(tables: Tables, weight: Tensor, matrix: Tensor, seeds: Tensor, options: Options) -> Tensor:
@@ -31,7 +31,7 @@ def convolved_stack(tables: Tables, weight: Tensor, seeds: Tensor, options: Opti
 
 
 class _Chunks:
-    """The windows of the maps, ``[S, nodes D', steps..., w k]``, a chunk of nodes at a time."""
+    """The windows of the maps, ``[S, nodes D', steps..., w k]``, one chunk of nodes at a time."""
 
     def __init__(self, tables: Tables, weight: Tensor, seeds: Tensor, options: Options) -> None:
         self.tables, self.seeds, self.options = tables, seeds, options
@@ -83,7 +83,7 @@ class _Convolve(torch.autograd.Function):
 
 
 class _Project(torch.autograd.Function):
-    """``flatten(activation(conv)) @ matrix``, computed again on the way back."""
+    """``flatten(activation(conv)) @ matrix``, computed again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, tables: Tables, seeds: Tensor, options: Options) -> Tensor:

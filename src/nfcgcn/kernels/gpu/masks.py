@@ -1,4 +1,4 @@
-"""Dropout masks in Triton: the reference's, to the bit."""
+"""Dropout masks in Triton: bit for bit those of the reference."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def relu_dropout(h: Tensor, seeds: Tensor, dropout: float) -> Tensor:
-    """Return ``dropout(relu(h))`` of a stack ``h [S, N, H]``, each masked by its seed as the reference masks."""
+    """Return ``dropout(relu(h))`` of a stack ``h [S, N, H]``, each masked with its own seed like the reference."""
     if dropout == 0:
         return torch.relu(h)
     result: Tensor = _ReluDropout.apply(h, seeds, dropout)

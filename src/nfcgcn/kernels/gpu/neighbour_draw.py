@@ -1,4 +1,4 @@
-"""The neighbour draw in Triton: the formula's steps, some nodes at a time; the same table to the bit."""
+"""The neighbour draw in Triton: the formula's steps, some nodes at a time; the table is the same."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Node-feature convolution on a GPU, for one run or a stack of runs that train together.
 
-As on the CPU, work follows the nonzeros, the map never exists, and ``h(0)`` only as the gradient of a chunk of places;
-without an activation convolution and matrix collapse into one map a slot. A run's bits do not depend on the runs beside
-it.
+As on the CPU, the work grows with the nonzeros and the map is never built; of ``h(0)`` only the gradient of one chunk
+of places exists at a time. Without an activation, convolution and matrix collapse into one map per slot. The bits of a
+run do not depend on the other runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _known: Any = WeakTensorKeyDictionary()
 
 
 def _tables_of(x: Tensor, neighbours: Tensor) -> Tables:
-    """Return the tables of a single run, made once for as long as both tensors live and are not written to."""
+    """Return the tables of a single run, cached for as long as both tensors live and are not written to."""
     versions = tuple(0 if t.is_inference() else t._version for t in (x, neighbours))
     known = _known.get(neighbours)
     if known is None or known[0]() is not x or known[1] != versions:
@@ -90,7 +90,7 @@ def _apply(function: Any, *arguments: Any) -> Tensor:
 
 
 class _Compose(torch.autograd.Function):
-    """The one map a slot that convolution and matrix are together, ``[S, n, D, H]``; see `collapse`."""
+    """Convolution and matrix as one map per slot, ``[S, n, D, H]``; see `collapse`."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, tables: Tables, options: Options) -> Tensor:

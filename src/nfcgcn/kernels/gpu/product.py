@@ -1,7 +1,7 @@
-"""Products in Triton of stacks of matrices, one a run of those that train together.
+"""Products in Triton of stacks of matrices, one matrix per run of those that train together.
 
-A run's result does not depend on the runs beside it: tiles and the order of sums follow from the shapes of one matrix
-alone, where cuBLAS chooses its ways by the size of the stack.
+A run's result does not depend on the other runs: tiles and the order of sums depend only on the shape of one matrix,
+while cuBLAS chooses its algorithm by the size of the stack.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from nfcgcn.kernels.choice import Precision
 
 TILE = 64
 LONG = 512
-"""Terms of a sum that one program adds up; longer sums are cut."""
+"""Terms of a sum that one program adds up; longer sums are divided."""
 ROWS = 2
 """Rows of a sparse matrix that one program multiplies."""
 MODES = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
 def padded(size: int) -> int:
-    """Return the power of two, 16 at least, that holds `size`: what a tile of a product must measure."""
+    """Return the smallest power of two that is at least `size` and 16, as tiles of a product require."""
     return max(16, int(triton.next_power_of_2(size)))
 
 
@@ -40,9 +40,9 @@ def _to_bf16(x):
 @triton.jit
 def dot(a, b, total, MODE: tl.constexpr):
     """Return ``total + a @ b`` of two tiles."""
-    # Not by two returns: Triton compiles what follows the first one too, and knows no precision "bf16".
+    # Not with two returns: Triton also compiles what follows the first one, and does not know a precision "bf16".
     if MODE == "bf16":
-        # Every bfloat16 is a TF32 number too, and tiles this small are not what a step waits for.
+        # Every bfloat16 is also a TF32 number, and tiles this small take little of a step's time.
         total = tl.dot(_to_bf16(a), _to_bf16(b), total, input_precision="tf32")
     else:
         total = tl.dot(a, b, total, input_precision=MODE)
@@ -89,7 +89,7 @@ def _add_up(parts, out, num_parts, inner, PARTS: tl.constexpr, BLOCK: tl.constex
 
 
 def add_up(parts: Tensor, dim: int = 0) -> Tensor:
-    """Return the sum along a dimension, in an order of its own: PyTorch chooses one by the size of the rest."""
+    """Return the sum along a dimension in a fixed order: PyTorch's order depends on the other dimensions' size."""
     parts = parts.contiguous()
     out = parts.new_empty(parts.shape[:dim] + parts.shape[dim + 1 :])
     inner = parts.shape[dim + 1 :].numel()
@@ -146,7 +146,7 @@ class _Shifted(torch.autograd.Function):
 
 
 def shifted(h: Tensor, bias: Tensor) -> Tensor:
-    """Return ``h + bias`` of each of a stack, ``h [S, N, H]`` and ``bias [S, H]``."""
+    """Return ``h + bias`` for each of a stack, ``h [S, N, H]`` and ``bias [S, H]``."""
     return _Shifted.apply(h, bias)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What the GPU's programs walk along: a graph's features and neighbour tables, sorted once for products and sums."""
+"""What the GPU programs read: a graph's features and neighbour tables, sorted once for products and sums."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from nfcgcn.kernels.gpu.programs import lists as list_programs
 from nfcgcn.kernels.gpu.programs import maps as map_programs
 
 PIECE = 128
-"""Nonzeros of a list that one program adds up, where there are few: the longest piece is what all wait for."""
+"""Nonzeros of a list that one program adds up if there are few: all programs wait for the longest piece."""
 PIECES = 2**15
-"""About how many pieces there are where there are many nonzeros: each of a longer list takes memory."""
+"""Approximate number of pieces if there are many nonzeros: each piece of a longer list takes memory."""
 SORTED = 2**17
-"""Nonzeros sorted at a time, at least."""
+"""Smallest number of nonzeros that are sorted at a time."""
 
 
 class Pieces(NamedTuple):
-    """Lists cut into pieces that a program adds up each."""
+    """Lists cut into pieces, one piece per program."""
 
     jobs: Tensor
-    """Of each piece: its list, where it begins and ends, the row in which a piece of a longer list lays its sums aside
-    (-1 for a list of one piece), run, slot, column, and how many nonzeros the pieces before hold."""
+    """For each piece: its list, where it begins and ends, the row in which a piece of a longer list stores its sums (-1
+    for a list of one piece), run, slot, column, and how many nonzeros the pieces before it hold."""
     longer: Tensor
     """The lists of several pieces."""
     starts: Tensor
-    """Each longer list's first row, and behind the last the number of rows."""
+    """The first row of each longer list, and at the end the number of rows."""
     num_spare: int
     num_entries: int
 
     @classmethod
     def cut(cls, groups: Tensor, first: Tensor, last: Tensor, size: int, *, bandwidth: int, num_columns: int) -> Pieces:
-        """Cut the lists of `groups`, each a number for ``(run, slot, column)``, which stand from `first` to `last`."""
+        """Cut the lists of `groups`, each a number for ``(run, slot, column)``, which lie from `first` to `last`."""
         counts = (last - first + size - 1) // size
         which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
         number = torch.arange(len(which), device=counts.device) - (counts.cumsum(0) - counts)[which]
@@ -56,7 +56,7 @@ class Pieces(NamedTuple):
         return cls(torch.stack(jobs, 1), groups[longer], starts, int(starts[-1]), int((last - first).sum()))
 
     def join(self, parts: Tensor, out: Tensor) -> None:
-        """Add to `out` what the pieces of longer lists laid aside."""
+        """Add the stored sums of the pieces of longer lists to `out`."""
         width = parts[:1].numel()
         if self.num_spare:
             block = min(1024, int(triton.next_power_of_2(width)))
@@ -65,7 +65,7 @@ class Pieces(NamedTuple):
 
 
 class Lists:
-    """For each run, slot and column, the nodes in whose map a nonzero stands there: what sums over nodes follow."""
+    """For each run, slot and column, the nodes whose map has a nonzero there; sums over nodes read these lists."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
         self.num_columns, self.bandwidth = features.shape[1], table.shape[2]
@@ -73,26 +73,26 @@ class Lists:
         slots = table.mT.flatten(0, 1).long()
         device, total = table.device, int(degrees[slots].sum())
         self.nodes = torch.empty(total, dtype=_small(table.shape[1]), device=device)
-        """Of each nonzero in whose map it stands."""
+        """For each nonzero, the node whose map it is in."""
         self.places = torch.empty(total, dtype=_small(int(degrees.max())), device=device)
-        """Where it stands in its row: what its mask is drawn by."""
+        """The place of each nonzero in its row, from which its mask is drawn."""
         self.values = features.values.new_empty(total)
         all_counts, begin = [_counts(features, rows) for rows in slots], 0
         for rows, counts in zip(slots, all_counts, strict=True):
-            # Sorted some nodes at a time, to spare memory: each column's go behind those of the nodes before.
+            # To save memory, some nodes are sorted at a time; in each column their nonzeros follow the earlier nodes'.
             free = begin + counts.cumsum(0) - counts
             begin += (num_entries := int(counts.sum()))
             for first in range(0, len(rows), step := at_a_time(len(rows), num_entries)):
                 free += self._sort_in(features, rows[first : first + step], first, free)
         self._counts = torch.cat(all_counts)
-        # The same for every run, whose bits do not depend on those beside it.
+        # The same for every run, so that its bits do not depend on the other runs.
         self._piece = max(PIECE, 1 << (len(features.values) * self.bandwidth // PIECES).bit_length())
         self._pieces: dict[tuple[int, int], Pieces] = {}
 
     def _sort_in(self, features: Features, rows: Tensor, first: int, free: Tensor) -> Tensor:
-        """Put the nonzeros of some rows, which nodes from `first` on have in a slot, where each column has room left.
+        """Store the nonzeros of some rows, which nodes from `first` on have in a slot, in each column's free places.
 
-        Returns how many each column got. A method, so that what it takes is free again before the next call.
+        Returns how many each column got. It is a method so that its memory is free again before the next call.
         """
         node, place, entry = expand(features, rows)
         column, order = torch.sort(features.columns[entry], stable=True)
@@ -125,14 +125,14 @@ class Lists:
 
 
 def _counts(features: Features, rows: Tensor) -> Tensor:
-    """Count the nonzeros of rows, each as often as it is among them, by column."""
+    """Count the nonzeros of rows by column; a row that is listed twice counts twice."""
     times = torch.bincount(rows, minlength=features.shape[0]).double()
     weights = torch.repeat_interleave(times, features.starts.diff())
     return torch.bincount(features.columns, weights, features.shape[1]).long()
 
 
 def expand(features: Features, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """List the nonzeros of rows: which row's each is (its number among `rows`), which of its row's, which of all."""
+    """List the nonzeros of rows: for each, its row's place in `rows`, its place in the row, and its place among all."""
     counts = features.starts.diff()[rows]
     number = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
     place = torch.arange(len(number), device=rows.device) - (counts.cumsum(0) - counts)[number]
@@ -140,7 +140,7 @@ def expand(features: Features, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def at_a_time(num_nodes: int, num_entries: int) -> int:
-    """Return how many nodes to sort at a time, so that what that takes is small beside the result."""
+    """Return how many nodes to sort at a time, so that the memory for it is small compared with the result."""
     most = max(SORTED, num_entries // 32)
     return max(1, most * num_nodes // max(1, num_entries))
 
@@ -150,7 +150,7 @@ def _small(largest: int) -> torch.dtype:
 
 
 class Maps:
-    """The nonzeros of each node's map, in the order of their columns: what convolutions walk along."""
+    """The nonzeros of each node's map in the order of their columns, as convolutions read them."""
 
     def __init__(self, features: Features, table: Tensor) -> None:
         self.num_features, bandwidth = features.shape[1], table.shape[2]
@@ -161,15 +161,15 @@ class Maps:
         rows = table.flatten(0, 1).long()
         counts = degrees[rows].sum(1)
         self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        """``[S N + 1]``: where each node's begin."""
+        """``[S N + 1]``: where the nonzeros of each node begin."""
         self.cells = torch.empty(
             int(self.starts[-1]), dtype=torch.int32 if bits < 32 else torch.int64, device=table.device
         )
-        """Of each nonzero: slot, place in its row (what its mask is drawn by) and column in one number."""
+        """For each nonzero, in one number: slot, place in its row (from which its mask is drawn) and column."""
         self.firsts = features.starts[rows]
         """``[S N, n]``: where the nonzeros of the node in each slot begin among those of all nodes."""
         self.rank_type = _small(int(counts.max()))
-        """What holds the number of a nonzero in its map."""
+        """The type that holds the number of a nonzero in its map."""
         self._step = at_a_time(len(rows), len(self.cells))
         for begin in range(0, len(rows), self._step):
             some = rows[begin : begin + self._step]
@@ -186,7 +186,7 @@ class Maps:
         return {"COLUMN_BITS": self.column_bits, "PLACE_BITS": self.place_bits}
 
     def windows(self, size: int, stride: int) -> tuple[Tensor, Tensor]:
-        """Return where each node's nonzeros inside each window begin and end, ``[S, N, D']`` both; made once."""
+        """Return where each node's nonzeros inside each window begin and end, both ``[S, N, D']``; made once."""
         if (size, stride) not in self._windows:
             device = self.cells.device
             places = torch.arange((self.num_features - size) // stride + 1, device=device) * stride
@@ -263,7 +263,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Options:
-    """What a call is told beside its tensors."""
+    """The arguments of a call that are not tensors."""
 
     stride: int
     activation: str

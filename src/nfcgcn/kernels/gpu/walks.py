@@ -16,19 +16,19 @@ from nfcgcn.kernels.gpu.tables import Options, Tables
 from nfcgcn.method.node_feature_conv import ACTIVATIONS
 
 CHUNK = 2**24
-"""Bytes of one run's gradient of ``h(0)`` at a time: so many, or up to thrice that where the map would be large."""
+"""Bytes of one run's gradient of ``h(0)`` in memory at a time; up to three times as many if the map would be large."""
 MOST_CHUNKS = 16
 PLACES = 2
-"""Steps and places that one program projects, at least."""
+"""Smallest number of steps and places that one program projects."""
 PROGRAMS = 4096
-"""About how many programs a run's projection is shared out to."""
+"""Approximate number of programs that share a run's projection."""
 PROGRAMS_BACK = 1280
-"""The same for the way back, where each adds up a part of the matrix's gradient, which takes memory."""
+"""The same for the backward pass, where each adds up a part of the matrix's gradient, which takes memory."""
 MOST_PARTS = 128
 LEAST_NODES = 64
-"""Nodes of such a part."""
+"""Nodes per part of the matrix's gradient."""
 NODES = 16
-"""Nodes that walk together, going forward."""
+"""Nodes that one program handles in the forward pass."""
 
 
 def projected_stack(tables: Tables, weight: Tensor, matrix: Tensor, seeds: Tensor, options: Options) -> Tensor:
@@ -66,7 +66,7 @@ class _Convolve(torch.autograd.Function):
 
 
 class _Project(torch.autograd.Function):
-    """``flatten(activation(conv)) @ matrix``; the convolution is computed again on the way back, a chunk at a time."""
+    """``flatten(activation(conv)) @ matrix``; the backward pass computes the convolution again, one chunk at a time."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, tables: Tables, seeds: Tensor, options: Options) -> Tensor:
@@ -114,7 +114,7 @@ class _Project(torch.autograd.Function):
             grads_of_matrix.append(add_up(grad_parts))
             del grad_parts
             _add_filters(windows, tables, ctx.shape, grad_conv, start, ctx.seeds, options)
-            del grad_conv  # before the next chunk's is made: they are the largest tensors here
+            del grad_conv  # freed before the next chunk's are made: they are the largest tensors here
         grad_matrix = torch.cat(grads_of_matrix, 3).view_as(matrix)
         return _from_windows(windows, ctx.shape, options.stride), grad_matrix, None, None, None
 
@@ -131,12 +131,12 @@ def _tiles(tables: Tables, width: int, filters: int) -> dict[str, Any]:
 
 
 def _by_offset(weight: Tensor) -> Tensor:
-    """Lay filters ``[S, c, w, k]`` out as ``[S, w, k, c]``: what a nonzero meets is a run of ``c`` numbers."""
+    """Arrange filters ``[S, c, w, k]`` as ``[S, w, k, c]``: a nonzero then meets runs of ``c`` numbers."""
     return weight.detach().permute(0, 2, 3, 1).contiguous()
 
 
 def _no_windows(tables: Tables, shape: torch.Size, like: Tensor, stride: int) -> Tensor:
-    """Return room for what each column of each slot gives the filters: ``[S, n, D, n - w + 1, ceil(k / s), c]``."""
+    """Return memory for what each slot's columns add to the filters: ``[S, n, D, n - w + 1, ceil(k / s), c]``."""
     num_runs, filters, width, size = shape
     steps = tables.bandwidth - width + 1
     return like.new_zeros(num_runs, tables.bandwidth, tables.x.shape[1], steps, -(-size // stride), filters)
@@ -145,7 +145,7 @@ def _no_windows(tables: Tables, shape: torch.Size, like: Tensor, stride: int) ->
 def _add_filters(
     windows: Tensor, tables: Tables, shape: torch.Size, grad_conv: Tensor, start: int, seeds: Tensor, options: Options
 ) -> None:
-    """Add what the gradient of a chunk of places, from `start` on, gives the filters."""
+    """Add what the gradient of a chunk of places, from `start` on, contributes to the filters' gradient."""
     _, filters, width, size = shape
     steps, count = grad_conv.shape[2:4]
     num_windows, entries = windows.shape[4], tables.lists
@@ -169,7 +169,7 @@ def _add_filters(
 
 
 def _from_windows(total: Tensor, shape: torch.Size, stride: int) -> Tensor:
-    """Add up what the columns gave to each offset of the filters: ``[S, c, w, k]``."""
+    """Add up the contributions of the columns to each offset of the filters: ``[S, c, w, k]``."""
     num_runs, filters, width, size = shape
     _, bandwidth, num_features, steps, windows, _ = total.shape
     pad = -num_features % stride

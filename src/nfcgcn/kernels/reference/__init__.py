@@ -1,1 +1,1 @@
-"""What the kernels are held to, in plain PyTorch."""
+"""The reference for the kernels, in plain PyTorch."""

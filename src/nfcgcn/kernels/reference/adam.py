@@ -10,7 +10,7 @@ EPSILON = 1e-8
 
 
 def corrections(num_steps: int) -> Tensor:
-    """Return for each step what the two moments are divided by: ``1 - beta ** step``, the second's root, ``[T, 2]``."""
+    """Return the divisors of the two moments per step, ``1 - beta ** step``, for the second its root, ``[T, 2]``."""
     steps = torch.arange(1, num_steps + 1, dtype=torch.float64)
     return torch.stack([1 - BETAS[0] ** steps, (1 - BETAS[1] ** steps).sqrt()], 1).float()
 

@@ -1,4 +1,4 @@
-"""Attention over the neighbours in plain PyTorch, an edge at a time as a row of ``[E, heads, channels]``."""
+"""Attention over the neighbours in plain PyTorch, with one row of ``[E, heads, channels]`` per edge."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nfcgcn.graph import csr_tensor
 from nfcgcn.kernels.sparse import Sparse, sparse_product
 
 SLOPE = 0.2
-"""Of the LeakyReLU below 0."""
+"""Slope of the LeakyReLU below 0."""
 
 
 class Edges(NamedTuple):
-    """The edges and a loop a node, sorted by target. Gathers and sums are products with constant matrices, whose values
-    and gradients are the same bits for any number of threads."""
+    """The edges and one loop per node, sorted by target. Gathers and sums are products with constant matrices, whose
+    values and gradients have the same bits for any number of threads."""
 
     starts: Tensor
     """``[N + 1]``: where each target's edges begin."""
@@ -31,7 +31,7 @@ class Edges(NamedTuple):
 
     @classmethod
     def of(cls, adjacency: Sparse) -> Edges:
-        """Read the edges off an adjacency with loops, a row a target."""
+        """Read the edges from an adjacency matrix with loops and one row per target."""
         starts, sources = adjacency.matrix.crow_indices(), adjacency.matrix.col_indices()
         num_nodes, num_edges = len(starts) - 1, len(sources)
         targets = torch.repeat_interleave(
@@ -42,7 +42,7 @@ class Edges(NamedTuple):
         from_source, from_target = (
             Sparse.from_csr(csr_tensor(rows, nodes, ones, (num_edges, num_nodes))) for nodes in (sources, targets)
         )
-        # Sorted by target, the edges stand in the same order in both.
+        # Sorted by target, the edges have the same order in both.
         return cls(
             starts, from_source, from_target, Sparse(from_target.transpose, from_target.matrix, from_target.order)
         )
@@ -59,7 +59,7 @@ def attention(h: Tensor, source: Tensor, target: Tensor, edges: Edges, drop: Cal
     split = h.view(len(h), *source.shape)
     scores = sparse_product(edges.from_source, (split * source).sum(2))
     scores = F.leaky_relu(scores + sparse_product(edges.from_target, (split * target).sum(2)), SLOPE)
-    with torch.no_grad():  # a softmax is the same whatever is taken off, its largest score keeps exp in range
+    with torch.no_grad():  # subtracting a constant does not change a softmax; the largest score keeps exp in range
         largest = torch.segment_reduce(scores, "max", offsets=edges.starts, axis=0, unsafe=True)
         largest = sparse_product(edges.from_target, largest)
     weights = (scores - largest).exp()

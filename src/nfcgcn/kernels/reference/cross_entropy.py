@@ -10,7 +10,7 @@ from torch import Tensor
 def cross_entropy(scores: Tensor, nodes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean loss ``[S]``, accuracy ``[S]`` and the gradient of the losses' sum, ``[S, N, C]``.
 
-    ``scores`` is ``[S, N, C]``; ``nodes`` and ``labels`` are ``[S, T]``, no node of a run twice.
+    ``scores`` is ``[S, N, C]``; ``nodes`` and ``labels`` are ``[S, T]``, without repeated nodes within a run.
     """
     scores = scores.detach().requires_grad_()
     with torch.enable_grad():

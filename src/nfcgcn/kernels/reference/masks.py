@@ -1,4 +1,4 @@
-"""Dropout masks as a hash of what they are drawn for: the same on every device and for any number of threads."""
+"""Dropout masks as a hash of seed, row and cell: the same on every device and for any number of threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nfcgcn.graph import csr_tensor
 from nfcgcn.randomness import hashed
 
 WORD = 32
-"""Bits of a number, and cells that share one where a bit each is enough."""
+"""Bits of a number, and so the cells that can share one if each needs a single bit."""
 HALF = 2**31
 """The threshold that one bit decides."""
 
@@ -22,8 +22,8 @@ def threshold(dropout: float) -> int:
 def kept(cell_row: Tensor, place: Tensor, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
     """Return 0 for a dropped cell and ``1 / (1 - dropout)`` for a kept one.
 
-    The row of a map's cell is ``node * bandwidth + slot``. At a rate of one half a number serves 32 cells, one bit per
-    cell.
+    The row of a map's cell is ``node * bandwidth + slot``. At a rate of one half, one number serves 32 cells, with one
+    bit per cell.
     """
     below = threshold(dropout)
     if below == HALF:

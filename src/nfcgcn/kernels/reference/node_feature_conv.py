@@ -1,4 +1,4 @@
-"""What the node-feature convolution's kernels are held to: the formulas of the method, with the masks they draw."""
+"""The reference for the kernels of the node-feature convolution: the method's formulas, with the kernels' masks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def projected(
     hidden_dropout: float = 0.0,
     needed: Tensor | None = None,  # noqa: ARG001  (to skip rows is for faster variants)
 ) -> Tensor:
-    """Return ``h(0) @ matrix``, ``[N, H]``; with ``hidden_dropout`` cells of ``h(0)`` are dropped before.
+    """Return ``h(0) @ matrix``, ``[N, H]``; with ``hidden_dropout``, cells of ``h(0)`` are dropped first.
 
-    With ``needed``, node numbers, the rows of all other nodes mean nothing: a variant may leave them 0.
+    With ``needed``, node numbers, ignore the rows of all other nodes: a variant may leave them 0.
     """
     h = node_feature_conv(x, neighbours, weight, stride=stride, activation=activation, dropout=dropout, seed=seed)
     if hidden_dropout:
@@ -46,7 +46,7 @@ def projected(
 def hidden_mask(nodes: Tensor, neighbours: Tensor, weight: Tensor, size: int, *, dropout: float, seed: int) -> Tensor:
     """Return the mask of some nodes' ``h(0)``, ``[len(nodes), size]``.
 
-    The rows come after those of the map; in a row the cells are counted with the filters last.
+    Its rows are numbered after those of the map; within a row, filters vary fastest.
     """
     rows = neighbours.numel() + nodes
     mask = kept(rows[:, None], torch.arange(size, device=rows.device), dropout, seed, weight.dtype)
@@ -57,7 +57,7 @@ def hidden_mask(nodes: Tensor, neighbours: Tensor, weight: Tensor, size: int, *,
 def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: int = 0) -> Tensor:
     """Return the map ``[N, n, D]`` with cells dropped by a hash of seed, node, slot and the cell's place in its row.
 
-    The place is the column, or for a CSR ``x``, of which only nonzeros are drawn, the number of the nonzero.
+    The place is the column; for a CSR ``x``, of which only nonzeros are dropped, it is the number of the nonzero.
     """
     maps = plain_map(x, neighbours)
     if not dropout:
@@ -74,9 +74,9 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
 
 
 def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:
-    """Return ``M [n, D, H]`` such that, without an activation, ``h(0) @ matrix`` is the sum of ``x_j M_j`` over slots.
+    """Return ``M [n, D, H]`` with ``h(0) @ matrix`` the sum of ``x_j M_j`` over the slots; holds without an activation.
 
-    It is the gradient of one map's outcome, which is the same for every map.
+    It is the gradient of one map's result, which is the same for every map.
     """
     maps = matrix.new_zeros(matrix.shape[1], bandwidth, num_features).requires_grad_()
     h = convolve(maps, weight, stride=stride).flatten(1)

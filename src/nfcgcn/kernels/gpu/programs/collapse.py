@@ -1,4 +1,4 @@
-"""Without an activation: the one map a slot that convolution and matrix are together, and its product with features."""
+"""Without an activation: convolution and matrix as one map per slot, and its product with features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def gather(
     starts, columns, values, table, seeds, slots, out, num_nodes, num_features, hidden, below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, ENTRIES: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
-    """Write ``sum_j dropout(x[table[i, j]]) @ slots[j]`` for one node, a slot after the other."""
+    """Write ``sum_j dropout(x[table[i, j]]) @ slots[j]`` for one node, one slot after the other."""
     node, run = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     seed = tl.load(seeds + run)
     k = tl.arange(0, HIDDEN)
@@ -43,7 +43,7 @@ def compose(
     weight, matrix, out, num_features, filters, width, size, stride, steps, places, hidden,
     MODE: tl.constexpr, COLUMNS: tl.constexpr, FILTERS: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
-    """Write some columns of the one map a slot that convolution and matrix are together: see `collapse`."""
+    """Write some columns of the one map per slot that replaces convolution and matrix: see `collapse`."""
     slot, run = tl.program_id(1), tl.program_id(2).to(tl.int64)
     start = tl.program_id(0) * COLUMNS
     column = start + tl.arange(0, COLUMNS)

@@ -9,7 +9,7 @@ from nfcgcn.kernels.gpu.masks import kept, key_of
 from nfcgcn.kernels.gpu.programs.maps import number_of, pack, value_of
 
 JOB = tl.constexpr(8)
-"""Numbers that say what a piece is: see `Pieces`."""
+"""How many numbers describe a piece: see `Pieces`."""
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def convolve_backward(
     e = first + tl.arange(0, ENTRIES)
     entry = tl.load(kept_nodes + e, mask=e < last, other=0)
     for _ in range(first, last, ENTRIES):
-        # Loaded a round ahead, so that a round waits for memory once and not twice.
+        # Loaded one round ahead, so that a round waits for memory once and not twice.
         following = tl.load(kept_nodes + e + ENTRIES, mask=e + ENTRIES < last, other=0)
         row = number_of(entry).to(tl.int64) * (steps * of_step)
         part = tl.load(mine + row[:, None] + at[None], mask=(e < last)[:, None] & seen[None], other=0.0)
@@ -107,7 +107,7 @@ def convolve_backward(
 
 @triton.jit
 def _put(out, parts, group, spare, width, k, sums):
-    """Add a piece's sums to its list's row of `out` if it is the only one, else lay them aside in row `spare`."""
+    """Add a piece's sums to its list's row of `out` if it is the only one, else store them in row `spare`."""
     alone = k < tl.where(spare < 0, width, 0)
     before = tl.load(out + group * width + k, mask=alone, other=0.0)
     tl.store(out + group * width + k, before + sums, mask=alone)
@@ -116,7 +116,7 @@ def _put(out, parts, group, spare, width, k, sums):
 
 @triton.jit
 def add_pieces(parts, groups, first, out, width, WIDTH: tl.constexpr):
-    """Add what the pieces of a list laid aside, in their order, to its row of `out`."""
+    """Add the stored sums of a list's pieces, in their order, to its row of `out`."""
     number = tl.program_id(0).to(tl.int64)
     group = tl.load(groups + number)
     k = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)

@@ -10,7 +10,7 @@ from nfcgcn.kernels.gpu.masks import kept, key_of
 
 @triton.jit
 def pack(value, number):
-    """Return a float32 and an int32 as one number, which is read in one go."""
+    """Return a float32 and an int32 as one number, which takes a single read."""
     return (number.to(tl.int64) << 32) | value.to(tl.uint32, bitcast=True).to(tl.int64)
 
 
@@ -35,7 +35,7 @@ def keep_in_map(
 ):  # fmt: skip
     """Write what dropout leaves of one node's map, without gaps, and where its windows begin and end there.
 
-    A cell's number is ``slot k + column``: what a window's filter is looked up by, once the window's is taken off.
+    A cell's number is ``slot k + column``; minus the window's number, it is the place of the cell's filter weights.
     """
     node, run = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     seed = tl.load(seeds + run)
@@ -58,7 +58,7 @@ def keep_in_map(
         tl.store(ranks + e, rank, mask=e < last)
         tl.store(kept_cells + origin + rank, pack(scale * value, slot * size + column), mask=stays)
         count += tl.sum(one, 0)
-    # The ranks, written by other threads, are read from here on.
+    # From here on, ranks that other threads have written are read.
     tl.debug_barrier()
     for start in range(0, places, PLACES):
         p = start + tl.arange(0, PLACES)

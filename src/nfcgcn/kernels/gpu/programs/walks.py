@@ -1,4 +1,4 @@
-"""With an activation: convolutions that walk along what is left of each node's map, a window at a time."""
+"""With an activation: convolutions that walk along what is left of each node's map, one window at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nfcgcn.kernels.gpu.product import dot
 from nfcgcn.kernels.gpu.programs.maps import number_of, value_of
 
 UNROLL = tl.constexpr(4)
-"""Steps of a walk that are begun before the first has ended: each waits for memory."""
+"""Steps of a walk that are in flight at the same time, because each waits for memory."""
 
 
 @triton.jit
@@ -113,7 +113,7 @@ def project_backward(
     MODE: tl.constexpr, ACTIVATION: tl.constexpr, BANDWIDTH: tl.constexpr, WIDTH: tl.constexpr,
     NODES: tl.constexpr, FILTERS: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
-    """Take some nodes back through matrix and activation, at one step and one place of a chunk of places.
+    """Go back through matrix and activation for some nodes, at one step and one place of a chunk of places.
 
     Writes the convolution's gradient ``[run, node, step, chunk place, c]`` and these nodes' part of the matrix's,
     ``[part, run, step, filter, chunk place, H]``.
