@@ -45,8 +45,8 @@ def _why_no_data() -> str | None:
 # Files that take long are begun first, so that both processes of `make test` end together. The first compiles all of
 # Numba's kernels, once; the second needs none of them meanwhile.
 FIRST = (
-    "contract", "one_truth", "gpu", "bits", "reproduce", "estimator", "cli", "side_by_side", "tuning", "trials",
-    "examples", "page", "paper_figures", "step",
+    "contract", "gpu", "page", "paper_figures", "any_input", "trials", "ledger", "one_truth", "bits", "reproduce",
+    "estimator", "cli", "side_by_side", "tuning", "examples", "step",
 )  # fmt: skip
 
 

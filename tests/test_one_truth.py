@@ -300,9 +300,9 @@ APPLIES = {
 }
 ONLY = {"side by side": {"representation_dropout": 0.0, "resample": "once", "classifier": "none"}}
 """Settings without which a route refuses a model."""
-EXPENSIVE = {"exported": 9, "side by side": 9, "explanation": 12, "saved and loaded": 6, "estimator": 6}
+EXPENSIVE = {"exported": 9, "side by side": 6, "explanation": 12, "saved and loaded": 6, "estimator": 6}
 """How many cases of a model are tried, where one takes long: the first ones, which cover most pairs."""
-SLOWEST = {("lgcn", "explanation"): 3, ("sage-mean", "explanation"): 6}
+SLOWEST = {("lgcn", "explanation"): 1, ("sage-mean", "explanation"): 6}
 """The same for models whose integrals need all the points there are: sorted values, many kinks."""
 
 

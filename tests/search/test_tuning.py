@@ -115,7 +115,7 @@ OTHER_PROCESS = """
 import sys
 import time
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 import test_tuning
 from random_graphs import random_graph
 graph = test_tuning.replace(random_graph(sparse=True), given=test_tuning.SPLIT)
@@ -131,7 +131,7 @@ LONGER = {**QUICK, "epochs": 60}
 
 def start_process(study, *, trials, others=1, number=0):
     """Search in a process of its own, which begins when all others are ready."""
-    arguments = [str(Path(__file__).parents[1]), str(study), str(trials), str(others), str(number)]
+    arguments = [str(Path(__file__).parent), str(study), str(trials), str(others), str(number)]
     return subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, *arguments], stdout=subprocess.PIPE, text=True)
 
 
