@@ -345,3 +345,14 @@ def test_features_are_not_of_unit_length():
 
 def test_reach_is_known_of_every_model_but_those_that_see_all():
     assert {m for m in MODELS if reach(made(m, cases_of(m)[0])[0]) is None} == {"lgcn"}
+
+
+@pytest.mark.parametrize("model", ["nfc-gcn", "gcn"])
+def test_a_caller_without_gradients_gets_the_same(model):
+    net, graph, _ = made(model, cases_of(model)[0])
+    expected = explain(net, graph, 3)
+    with torch.no_grad():
+        export(net)
+        actual = explain(net, graph, 3)
+        assert len(explain_classes(net, graph)) == CLASSES
+    assert (actual.contributions != expected.contributions).nnz == 0

@@ -113,6 +113,7 @@ class ClassExplanation:
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
+@torch.enable_grad()
 def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
     """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
 
@@ -148,6 +149,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     )
 
 
+@torch.enable_grad()
 def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
     """Return how much each feature adds to each class: the mean over those of `nodes` that are predicted as the class.
 

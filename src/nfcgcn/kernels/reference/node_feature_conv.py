@@ -73,6 +73,7 @@ def feature_map(x: Tensor, neighbours: Tensor, *, dropout: float = 0.0, seed: in
     return maps * kept(rows, places, dropout, seed, x.dtype)
 
 
+@torch.enable_grad()
 def compose(weight: Tensor, matrix: Tensor, *, bandwidth: int, num_features: int, stride: int) -> Tensor:
     """Return ``M [n, D, H]`` with ``h(0) @ matrix`` the sum of ``x_j M_j`` over the slots; holds without an activation.
 
