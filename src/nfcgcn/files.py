@@ -26,8 +26,11 @@ FREE_BYTES = 64 * 2**20
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system while reading `path` into one of our errors."""
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             raise DatasetError(f"{path} is a folder, not a file")
+        if stat.S_ISREG(mode):
+            path.open("rb").close()  # some readers call a file that may not be read damaged
         yield
     except FileNotFoundError as error:
         raise DatasetError(f"{path} does not exist") from error
