@@ -128,3 +128,12 @@ def test_lists_are_drawn_uniformly_and_anew_for_each_mention_of_a_node():
     counts = np.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25).reshape(5, 5)
     assert not counts.diagonal().any()
     assert chisquare(counts[~np.eye(5, dtype=bool)]).pvalue > 0.001
+
+
+@pytest.mark.gpu
+def test_the_same_neighbours_are_drawn_on_a_gpu(sparse_graph):
+    lists = adjacency_lists(sparse_graph.edge_index, sparse_graph.num_nodes)
+    nodes = torch.arange(0, sparse_graph.num_nodes, 2)
+    expected = draw_lists(*lists, nodes, size=2, seed=5)
+    found = draw_lists(*(part.cuda() for part in lists), nodes.cuda(), size=2, seed=5)
+    assert all(f.is_cuda and f.tolist() == e.tolist() for f, e in zip(found, expected, strict=True))

@@ -16,13 +16,14 @@ from nfcgcn.kernels.gpu import neighbour_draw
 from nfcgcn.kernels.gpu import node_feature_conv as gpu
 from nfcgcn.kernels.gpu.adam import adam
 from nfcgcn.kernels.gpu.cross_entropy import cross_entropy
+from nfcgcn.kernels.gpu.launch import compile_ahead
 from nfcgcn.kernels.gpu.masks import relu_dropout
 from nfcgcn.kernels.gpu.product import add_up, matmul, product, shifted, sparse_product
 from nfcgcn.kernels.gpu.tables import PIECE, Options, Tables
 from nfcgcn.kernels.reference import adam as adam_reference
 from nfcgcn.kernels.reference import cross_entropy as cross_entropy_reference
 from nfcgcn.kernels.reference import masks as masks_reference
-from nfcgcn.method.sampling import draw_rows
+from nfcgcn.method.sampling import adjacency_lists, draw_rows, order_by_similarity, rank_by_similarity
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VARIANTS = {"projected": gpu.projected, "node_feature_conv": gpu.node_feature_conv}
@@ -68,6 +69,16 @@ def test_lower_precisions_stay_within_their_rounding(precision, slack):
         if case.dropout == 0.5 and case.activation != "relu":  # rounding takes a ReLU's input to its other side
             complaint = contract.violation("projected", variant, case, torch.float32, device="cuda", slack=slack)
             assert complaint is None, case.name
+
+
+@pytest.mark.gpu
+def test_programs_that_are_compiled_ahead_do_not_run():
+    parts, sums, stream = torch.ones(5, 40, device="cuda"), [], torch.cuda.Stream()
+    with contract._poisoned_memory():
+        compile_ahead(lambda: sums.append(add_up(parts)), stream)
+        torch.cuda.synchronize()
+        assert sums[0].isnan().all()
+        assert add_up(parts).tolist() == [5.0] * 40
 
 
 @pytest.mark.parametrize("activation", ["none", "tanh"])
@@ -213,23 +224,74 @@ def test_neighbours_are_drawn_as_on_the_cpu(bandwidth):
     assert found.tolist() == expected.tolist()
 
 
-def test_the_maps_of_a_stack_hold_each_nonzero_once():
+def in_any_order(x, rng):
+    """Return dense features as CSR, the columns of each row in any order."""
+    rows = [rng.permutation(np.flatnonzero(row)) for row in x.numpy()]
+    starts = np.cumsum([0, *map(len, rows)])
+    columns = np.concatenate(rows)
+    values = x.numpy()[np.repeat(np.arange(len(x)), np.diff(starts)), columns]
+    return csr_tensor(*(torch.from_numpy(a) for a in (starts, columns, values)), x.shape)
+
+
+def test_the_maps_and_lists_of_a_stack_hold_each_nonzero_once():
     rng = np.random.default_rng(0)
-    x = torch.from_numpy(rng.random((6, 10)) < 0.4).float()
+    x = torch.from_numpy(rng.random((6, 10)) * (rng.random((6, 10)) < 0.4)).float()
     table = torch.from_numpy(rng.integers(0, 6, (2, 6, 3)))
-    tables = Tables(x.to_sparse_csr(), table)
-    maps, (begins, ends) = tables.maps, tables.maps.windows(4, 3)
+    tables = Tables(in_any_order(x, rng).to(DEVICE), table.to(DEVICE))
+    maps, (begins, ends) = tables.maps, tables.windows(4, 3)
+    found = []
     for run in range(2):
         for node in range(6):
             first, last = maps.starts[6 * run + node], maps.starts[6 * run + node + 1]
             cells = maps.cells[first:last].long()
             column = cells & (1 << maps.column_bits) - 1
             slot = cells >> maps.column_bits + maps.place_bits
-            assert column.diff().ge(0).all()
+            assert (10 * column + slot).diff().gt(0).all()
             own = x[table[run, node]]
             assert sorted(torch.stack([slot, column], 1).tolist()) == own.nonzero().tolist()
+            found += [(run, int(s), int(c), node, float(own[s, c])) for s, c in zip(slot, column, strict=True)]
             for place in range(3):
                 inside = (column >= 3 * place) & (column < 3 * place + 4)
-                seen = torch.arange(first, last)[inside]
+                seen = torch.arange(first, last)[inside.cpu()]
                 begin, end = begins[run, node, place], ends[run, node, place]
                 assert list(range(begin, end)) == seen.tolist()
+    lists, listed = tables.lists, []
+    for piece, job in enumerate(tables.pieces(0, 10).jobs.tolist()):
+        for slot in range(6):
+            number = 6 * piece + slot
+            for e in range(int(lists.starts[number]), int(lists.starts[number + 1])):
+                listed.append((slot // 3, slot % 3, job[0], int(lists.nodes[e]), float(lists.values[e])))
+                source = table[slot // 3, listed[-1][3], slot % 3]
+                place = tables.features.starts[source] + lists.places[e]
+                assert int(tables.features.columns[place]) == job[0]
+    assert sorted(listed) == sorted(found)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_drawn_neighbours_are_sorted_by_similarity_as_on_the_cpu(make_graph, sparse):
+    graph = make_graph(sparse=sparse)
+    x, lists = graph.x, adjacency_lists(graph.edge_index, graph.num_nodes)
+    # Half of the nodes are equals, so that the order of the draw decides.
+    dense = (x.to_dense() if sparse else x).clone()
+    dense[::2] = dense[0]
+    x = dense.to_sparse_csr() if sparse else dense
+    seeds = torch.tensor([3, 2**61 + 4], device=DEVICE)
+    expected = [order_by_similarity(x, draw_rows.formula(*lists, size=5, seed=int(seed))) for seed in seeds]
+    tables = Tables(x.to(DEVICE), torch.stack(expected).to(DEVICE))
+    ranks = rank_by_similarity(x, *lists)
+    source = neighbour_draw.Source(tables, *(t.to(DEVICE) for t in (*lists, ranks)))
+    assert source.draw(seeds).table.tolist() == torch.stack(expected).tolist()
+
+
+@pytest.mark.parametrize("size", [0, 2, 9])
+def test_no_draw_exceeds_the_room_for_it(size):
+    rng = np.random.default_rng(1)
+    degrees = rng.integers(0, 5, 8)
+    lists = torch.from_numpy(np.cumsum([0, *degrees])), torch.from_numpy(rng.integers(0, 8, degrees.sum()))
+    counts = torch.from_numpy(rng.integers(0, 7, 8))
+    totals = [int(counts[draw_rows.formula(*lists, size=size, seed=seed)].sum()) for seed in range(400)]
+    room = neighbour_draw.most_entries(*(t.to(DEVICE) for t in (*lists, counts)), size=size)
+    assert max(totals) <= room
+    nodes = [counts[lists[1][a:b]].sort(descending=True).values for a, b in zip(lists[0], lists[0][1:], strict=False)]
+    most = sum(int(n[:size].sum()) + (1 + max(0, size - len(n))) * int(c) for n, c in zip(nodes, counts, strict=True))
+    assert room == most

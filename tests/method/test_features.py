@@ -30,6 +30,32 @@ def test_rows_are_divided(form, scale, x, expected):
     torch.testing.assert_close(scaled.to_dense(), torch.tensor(expected))
 
 
+@forms
+@pytest.mark.parametrize("scale", ["row-sum", "row-norm"])
+@pytest.mark.parametrize("power", [-145, -125, -75, -41, -40, 0, 50, 51, 63, 70, 100, 126])
+def test_rows_of_any_magnitude_are_divided_alike(form, scale, power):
+    """Squares of 1e20 are infinite in float32 and those of 1e-23 are 0: rows became zeros, or stayed as they were."""
+    x = torch.tensor([[3.0, 0, 1, 0.25], [1.0, 1, 1, 1], [0, 0, 0, 0]])
+    exact = torch.ldexp(x.double(), torch.tensor(power)).float().double()  # the smallest numbers have few bits
+    sizes = exact.sum(1) if scale == "row-sum" else exact.square().sum(1).sqrt()
+    expected = exact / torch.where(sizes == 0, 1, sizes)[:, None]
+    scaled = scale_features(form(exact.float()), scale).to_dense()
+    torch.testing.assert_close(scaled.double(), expected, rtol=1e-6, atol=0)
+
+
+@forms
+def test_ordinary_rows_are_divided_by_their_plain_norm_to_the_bit(form):
+    x = torch.randn(200, 33, generator=torch.Generator().manual_seed(0)) * torch.logspace(-11, 14, 200)[:, None]
+    x[torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.5] = 0
+    given = form(x)
+    if given.layout == torch.sparse_csr:
+        sums = torch.segment_reduce(given.values().square(), "sum", offsets=given.crow_indices(), initial=0.0)
+        sizes = sums.sqrt()
+    else:
+        sizes = torch.linalg.vector_norm(x, dim=1)
+    assert torch.equal(scale_features(given, "row-norm").to_dense(), x / sizes[:, None])
+
+
 def test_as_given_means_the_tensor_itself(sparse_graph):
     assert scale_features(sparse_graph.x, "given") is sparse_graph.x
 

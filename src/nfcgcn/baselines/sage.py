@@ -110,17 +110,17 @@ class SAGE(NodeClassifier):
         """Return the class scores of `nodes`, in training with newly drawn neighbours."""
         if not self.training:
             return super().score_nodes(x, edge_index, nodes)
-        lists = adjacency_lists(edge_index, x.shape[0])
+        lists = adjacency_lists(edge_index, x.shape[0], x.device)
         dtype = next(self.parameters()).dtype
         hops: list[Hop] = []
-        written = nodes.cpu()
+        written = nodes
         for layer in reversed(range(len(self.layers))):
             size = self.config.num_further if hops else self.config.num_neighbours
             starts, drawn = draw_lists(*lists, written, size=size, seed=int(torch.randint(2**62, ())))
             # The first layer multiplies the features of all nodes, which costs less than picking rows from them.
-            read = torch.unique(torch.cat([written, drawn])) if layer else torch.arange(x.shape[0])
-            mean = _mean(starts, torch.searchsorted(read, drawn), len(read), dtype, x.device)
-            hops.insert(0, Hop(mean, torch.searchsorted(read, written).to(x.device)))
+            read = torch.unique(torch.cat([written, drawn])) if layer else torch.arange(x.shape[0], device=x.device)
+            mean = _mean(starts, torch.searchsorted(read, drawn), len(read), dtype)
+            hops.insert(0, Hop(mean, torch.searchsorted(read, written)))
             written = read
         return self._climb(x, hops)
 
@@ -145,11 +145,12 @@ def draw_lists(starts: Tensor, neighbours: Tensor, nodes: Tensor, *, size: int, 
     """
     degrees = starts[nodes + 1] - starts[nodes]
     local = _starts(degrees)
-    places = torch.arange(int(local[-1])) + torch.repeat_interleave(starts[nodes] - local[:-1], degrees)
+    shift = torch.repeat_interleave(starts[nodes] - local[:-1], degrees)
+    places = torch.arange(len(shift), device=shift.device) + shift
     most = min(size, int(degrees.max()) if len(degrees) else 0)
     table = draw_rows(local, neighbours[places], size=most, seed=seed)[:, 1:]
     counts = degrees.clamp(max=size)
-    return _starts(counts), table[torch.arange(most) < counts[:, None]]
+    return _starts(counts), table[torch.arange(most, device=counts.device) < counts[:, None]]
 
 
 def _starts(counts: Tensor) -> Tensor:
@@ -158,12 +159,11 @@ def _starts(counts: Tensor) -> Tensor:
 
 @remembered
 def _mean_of_all(edge_index: Tensor, num_nodes: int, dtype: torch.dtype, device: torch.device) -> Sparse:
-    return _mean(*adjacency_lists(edge_index, num_nodes), num_nodes, dtype, device)
+    return _mean(*adjacency_lists(edge_index, num_nodes, device), num_nodes, dtype)
 
 
-def _mean(starts: Tensor, neighbours: Tensor, num_columns: int, dtype: torch.dtype, device: torch.device) -> Sparse:
+def _mean(starts: Tensor, neighbours: Tensor, num_columns: int, dtype: torch.dtype) -> Sparse:
     """Return the matrix that averages over each row's neighbours."""
     counts = starts.diff()
-    shares = torch.repeat_interleave(1 / counts.clamp(min=1).double(), counts)
-    parts = (starts.to(device), neighbours.to(device), shares.to(device, dtype))
-    return Sparse.from_csr(csr_tensor(*parts, (len(counts), num_columns)))
+    shares = torch.repeat_interleave(1 / counts.clamp(min=1).double(), counts).to(dtype)
+    return Sparse.from_csr(csr_tensor(starts, neighbours, shares, (len(counts), num_columns)))

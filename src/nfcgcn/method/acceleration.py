@@ -1,7 +1,8 @@
 """How faster code replaces the method's formulas, and which results are cached.
 
 Each operation of this folder is a formula in plain PyTorch. :mod:`nfcgcn.kernels` has faster ways to compute some of
-them and registers these here. Inside :func:`plain_formulas` only the formulas themselves run.
+them; it is loaded with the first layer or operation and registers these here. Inside :func:`plain_formulas` only the
+formulas themselves run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -19,10 +21,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 P = ParamSpec("P")
 T = TypeVar("T")
 
+KERNELS = "nfcgcn.kernels"
+"""The module that registers faster ways. A name, because the method must not depend on it."""
 MOST_REMEMBERED = 16
 """How many results a function caches per tensor: those used last."""
 
 _faster: dict[str, Callable[..., Any]] = {}
+_prepared = False
 _only: dict[str, Callable[..., Any]] | None = None
 """Inside `plain_formulas`: the functions that replace a formula."""
 
@@ -33,6 +38,8 @@ def accelerated(formula: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(formula)
     def compute(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not _prepared and not torch.compiler.is_compiling():
+            prepare()
         otherwise = (_faster if _only is None else _only).get(name)
         if otherwise is not None:
             result = otherwise(*args, **kwargs)
@@ -42,6 +49,13 @@ def accelerated(formula: Callable[P, T]) -> Callable[P, T]:
 
     compute.formula = formula  # type: ignore[attr-defined]
     return compute
+
+
+def prepare() -> None:
+    """Load the faster ways. Layers do it when they are made: the compiler cannot do it for them."""
+    global _prepared
+    _prepared = True
+    import_module(KERNELS)
 
 
 def accelerates(operation: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:

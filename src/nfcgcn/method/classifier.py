@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
+from nfcgcn.method.acceleration import prepare
 from nfcgcn.method.features import FeatureScale, scale_features
 from nfcgcn.settings import Settings, setting
 
@@ -26,6 +27,7 @@ class NodeClassifier(nn.Module, ABC):
 
     def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
         super().__init__()
+        prepare()
         if out_channels < 1:
             raise ConfigError(f"`out_channels` must be at least 1, got {out_channels}")
         self.in_channels, self.config = in_channels, config

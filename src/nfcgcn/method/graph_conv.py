@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from nfcgcn.method.acceleration import prepare
 from nfcgcn.method.operations import Rows, add_bias, multiply, propagate
 
 
@@ -22,6 +23,7 @@ class GraphConv(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
+        prepare()
         self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
         self.reset_parameters()
 

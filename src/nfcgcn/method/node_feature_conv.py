@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.method.acceleration import accelerated
-from nfcgcn.method.sampling import SlotOrder, neighbour_table, order_by_similarity
+from nfcgcn.method.acceleration import accelerated, prepare
+from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_by_similarity
 from nfcgcn.settings import Settings, rate, setting, takes
 
 Conv = Literal["1d", "2d"]
@@ -126,6 +126,7 @@ class NodeFeatureConv(nn.Module):
     @takes(NodeFeatureConvConfig, positional=("filters",))
     def __init__(self, in_channels: int, *, config: NodeFeatureConvConfig, seed: int = 0) -> None:
         super().__init__()
+        prepare()
         if config.kernel_size > in_channels:
             raise ConfigError(
                 f"`kernel_size` must be at most the number of features, {in_channels}, got {config.kernel_size}; "
@@ -188,9 +189,7 @@ class NodeFeatureConv(nn.Module):
             return neighbours if torch.compiler.is_exporting() else check_table(neighbours, num_nodes, bandwidth)
         if edge_index is None:
             raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
-        draw = self.draw
-        if self.training and self.config.resample == "epoch":
-            draw = int(torch.randint(1, 2**62, ()))
+        draw = next_draw() if self.training and self.config.resample == "epoch" else self.draw
         table = neighbour_table(edge_index, num_nodes, bandwidth=bandwidth, seed=self.seed, draw=draw, device=x.device)
         return order_by_similarity(x, table) if self.config.slot_order == "similarity" else table
 

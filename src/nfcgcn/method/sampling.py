@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,8 @@ from nfcgcn.method.acceleration import accelerated, remembered
 from nfcgcn.randomness import hash_seed, hashed
 
 SlotOrder = Literal["random", "similarity"]
+MOST_PAIRS = 2**15
+"""Pairs of nodes whose similarity is computed at a time."""
 
 
 def neighbour_table(
@@ -35,8 +37,18 @@ def neighbour_table(
 
 @remembered
 def _table(edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: int, device: torch.device) -> Tensor:
-    starts, neighbours = (part.to(device) for part in adjacency_lists(edge_index, num_nodes))
-    return draw_rows(starts, neighbours, size=bandwidth - 1, seed=hash_seed(seed, "neighbours", draw))
+    starts, neighbours = adjacency_lists(edge_index, num_nodes, device)
+    return draw_rows(starts, neighbours, size=bandwidth - 1, seed=draw_seed(seed, draw))
+
+
+def draw_seed(seed: int, draw: int) -> int:
+    """Return what the numbers of one of a seed's draws are hashed from."""
+    return hash_seed(seed, "neighbours", draw)
+
+
+def next_draw() -> int:
+    """Return the number of a draw that is made again for every step; draw 0 is that of evaluation."""
+    return int(torch.randint(1, 2**62, ()))
 
 
 @accelerated
@@ -63,8 +75,11 @@ def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Te
 
 
 @remembered
-def adjacency_lists(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours`` on the CPU."""
+def adjacency_lists(edge_index: Tensor, num_nodes: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours``."""
+    if torch.device(device).type != "cpu":
+        starts, neighbours = adjacency_lists(edge_index, num_nodes)
+        return starts.to(device), neighbours.to(device)
     check_range(edge_index, num_nodes)
     source, target = edge_index.cpu().numpy()
     keep = source != target
@@ -102,10 +117,33 @@ def order_by_similarity(x: Tensor, table: Tensor) -> Tensor:
     similarity[:, 0] = np.inf
     for slot in range(1, slots.shape[1]):
         drawn = np.flatnonzero(slots[:, slot] != slots[:, 0])
-        product = unit[drawn] * unit[slots[drawn, slot]]
-        similarity[drawn, slot] = product.sum(axis=1)
+        similarity[drawn, slot] = _similarity(unit, drawn, slots[drawn, slot])
     ordered = np.take_along_axis(slots, np.argsort(-similarity, axis=1, kind="stable"), axis=1)
     return torch.from_numpy(ordered).to(table.device)
+
+
+def rank_by_similarity(x: Tensor, starts: Tensor, neighbours: Tensor) -> Tensor:
+    """Rank each node's neighbours, in adjacency lists, by their similarity to it: 1 is the largest, equals are equal.
+
+    A row of a table, sorted by these ranks, is what :func:`order_by_similarity` makes of it.
+    """
+    unit, others = _unit_rows(x.detach().cpu()), neighbours.cpu().numpy()
+    degrees = starts.diff().cpu().numpy()
+    nodes = np.repeat(np.arange(len(degrees)), degrees)
+    parts = range(0, len(nodes), MOST_PAIRS)
+    pairs = ((nodes[i : i + MOST_PAIRS], others[i : i + MOST_PAIRS]) for i in parts)
+    similarity = np.concatenate([np.empty(0), *(_similarity(unit, *pair) for pair in pairs)])
+    order = np.lexsort((-similarity, nodes))
+    lower = (np.diff(similarity[order], prepend=0) != 0) | (np.diff(nodes[order], prepend=-1) != 0)
+    rank = lower.cumsum()
+    ranks = np.empty(len(nodes), np.int64)
+    before = np.concatenate([[0], rank])[(degrees.cumsum() - degrees)[nodes[order]]]
+    ranks[order] = rank - before
+    return torch.from_numpy(ranks).to(neighbours.device)
+
+
+def _similarity(unit: Any, nodes: Ints, others: Ints) -> Any:
+    return (unit[nodes] * unit[others]).sum(axis=1)
 
 
 def _unit_rows(x: Tensor) -> sp.csr_array | Floats:

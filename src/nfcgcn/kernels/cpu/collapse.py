@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.cpu import conv_loops as loops
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.cpu.product import add_up, row_product
 
 
@@ -30,7 +31,7 @@ class _Compose(torch.autograd.Function):
         ctx.sizes = (steps, width, size, places, hidden, stride)
         windows = _stack([row_product(rows, c) for c in columns]).view(steps, width, size, places, hidden)
         out = matrix.new_empty(bandwidth, num_features, hidden)
-        loops.fold(windows.numpy(), stride, out.numpy())
+        run(loops.fold, 0.6 * windows.numel(), windows.numpy(), stride, out.numpy())
         return out
 
     @staticmethod
@@ -39,7 +40,7 @@ class _Compose(torch.autograd.Function):
         rows, columns = ctx.saved_tensors
         *sizes, stride = ctx.sizes
         windows = grad.new_empty(sizes)
-        loops.unfold(grad.contiguous().numpy(), stride, windows.numpy())
+        run(loops.unfold, 0.2 * windows.numel(), grad.contiguous().numpy(), stride, windows.numpy())
         steps, width, size, _, hidden = sizes
         parts = windows.view(steps, width * size, -1)
         grad_matrix = _stack([row_product(rows.mT, part) for part in parts])

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange, uint32
+from numba import uint32
 
-from nfcgcn.kernels.cpu.compiler import compiled, inlined
+from nfcgcn.kernels.cpu.compiler import compiled, inlined, take
 from nfcgcn.kernels.cpu.masks import kept_bits, key_of
 from nfcgcn.kernels.cpu.vectors import add_product, add_runs, combine, keep, multiply, scatter, tanh
 from nfcgcn.kernels.reference.masks import WORD
 
 BLOCKS = 8
 """Pieces that a sum over nodes is divided into, one task per piece; independent of the number of threads."""
+LARGE = 5_000_000
+"""Nanoseconds of work from which there are all pieces."""
 TASKS = 64
 """Pieces that independent nodes are divided into."""
 TILE = 2**17
@@ -29,9 +31,9 @@ def tile_of(size: Any) -> Any:
     return max(1, TILE // (8 * size)) * 8
 
 
-def blocks_of(bandwidth: int) -> int:
-    """Pieces per slot, if the slots themselves are pieces."""
-    return -(-BLOCKS // bandwidth)
+def blocks_of(bandwidth: int, cost: float) -> int:
+    """Pieces per slot, if the slots themselves are pieces; fewer where adding up would cost more than threads save."""
+    return -(-(BLOCKS if cost > LARGE else BLOCKS // 2) // bandwidth)
 
 
 @inlined
@@ -46,8 +48,8 @@ def _copies(table: Any, node: Any) -> Any:
 
 @compiled
 def gather(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
-    slots: Any, out: Any,
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any,
+    merged: Any, slots: Any, out: Any,
 ) -> None:  # fmt: skip
     """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]`` for each i in `nodes`.
 
@@ -55,8 +57,9 @@ def gather(
     """
     num_nodes, bandwidth = len(nodes), table.shape[1]
     _, num_features, hidden = slots.shape
-    for task in prange(TASKS):
-        total = np.empty(hidden, data.dtype)
+    total = np.empty(hidden, data.dtype)
+    task = take(turn)
+    while task < TASKS:
         for index in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             node = nodes[index]
             copies = _copies(table, node) if merged else 0
@@ -71,16 +74,18 @@ def gather(
                     combine(total, 0, slots, base, hidden, indices, data, start + first, kept, hidden)
             for h in range(out.shape[1]):
                 out[node, h] = total[h] * scale
+        task = take(turn)
 
 
 @compiled
 def gather_backward(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, seed: Any, grad: Any, out: Any
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, seed: Any, grad: Any, out: Any
 ) -> None:
     """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes, but not scaled up."""
     num_nodes, bandwidth = table.shape
     blocks, _, num_features, hidden = out.shape
-    for task in prange(bandwidth * blocks):
+    task = take(turn)
+    while task < bandwidth * blocks:
         slot, block = task % bandwidth, task // bandwidth
         base = (block * bandwidth + slot) * num_features * hidden
         out[block, slot] = 0
@@ -96,6 +101,7 @@ def gather_backward(
             for first in range(0, count, WORD):
                 kept = kept_bits(key, first, count - first, below)
                 scatter(out, base, hidden, indices, data, start + first, kept, grad, node * hidden, hidden)
+        task = take(turn)
 
 
 def spans(num_features: int, size: int, stride: int, filters: int) -> Any:
@@ -157,31 +163,35 @@ def _filter_gradient(
 
 @compiled
 def convolve(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any, spans: Any,
-    steps: Any, runs: Any, out: Any,
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, merged: Any,
+    spans: Any, steps: Any, runs: Any, out: Any,
 ) -> None:  # fmt: skip
     """Convolve all maps: ``out [N, steps places c]``, filters ``runs [w, ...]``."""
     num_nodes = len(out)
-    for task in prange(TASKS):
+    task = take(turn)
+    while task < TASKS:
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             _convolve_node(
                 indptr, indices, data, table, below, scale, seed, merged, spans, steps, node, runs, out, node,
             )  # fmt: skip
+        task = take(turn)
 
 
 @compiled
 def convolve_backward(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
-    grad: Any, sums: Any,
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any,
+    steps: Any, grad: Any, sums: Any,
 ) -> None:  # fmt: skip
     """Write the filters' gradient to ``sums [blocks, w, ...]``, a sum over each block's nodes."""
     num_nodes, blocks = len(grad), len(sums)
-    for block in prange(blocks):
+    block = take(turn)
+    while block < blocks:
         sums[block] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
             _filter_gradient(
                 indptr, indices, data, table, below, scale, seed, spans, steps, node, grad, node, sums, block,
             )  # fmt: skip
+        block = take(turn)
 
 
 @inlined
@@ -222,8 +232,9 @@ def drop(h: Any, index: Any, key: Any, below: Any, scale: Any) -> None:
 
 @compiled
 def project(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, merged: Any,
-    spans: Any, steps: Any, runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, matrix: Any, out: Any,
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any,
+    merged: Any, spans: Any, steps: Any, runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, matrix: Any,
+    out: Any,
 ) -> None:  # fmt: skip
     """``out[i] = dropout(activation(convolution of nodes[i])) @ matrix``, a tile at a time.
 
@@ -231,8 +242,9 @@ def project(
     """
     num_nodes, (size, hidden) = len(nodes), matrix.shape
     tile = tile_of(size)
-    for task in prange(TASKS):
-        h = np.empty((tile, size), data.dtype)
+    h = np.empty((tile, size), data.dtype)
+    task = take(turn)
+    while task < TASKS:
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
@@ -244,13 +256,14 @@ def project(
                 activate(h, index, activation)
                 drop(h, index, key_of(seed, table.size + nodes[first + index]), hidden_below, hidden_scale)
             multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+        task = take(turn)
 
 
 @compiled
 def project_backward(
-    indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any, steps: Any,
-    runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, across: Any, grad: Any, grad_matrix: Any,
-    sums: Any,
+    turn: Any, indptr: Any, indices: Any, data: Any, table: Any, below: Any, scale: Any, seed: Any, spans: Any,
+    steps: Any, runs: Any, activation: Any, hidden_below: Any, hidden_scale: Any, across: Any, grad: Any,
+    grad_matrix: Any, sums: Any,
 ) -> None:  # fmt: skip
     """Write the gradients of matrix and filters, ``[blocks, size, H]`` and ``[blocks, w, ...]``.
 
@@ -258,9 +271,10 @@ def project_backward(
     """
     num_nodes, (hidden, size), (blocks, _, wide) = len(table), across.shape, grad_matrix.shape
     tile = tile_of(size)
-    for block in prange(blocks):
-        h, grad_h = np.empty((tile, size), data.dtype), np.empty((tile, size), data.dtype)
-        nodes, grad_out = np.empty(tile, np.int64), np.zeros((tile, wide), data.dtype)
+    h, grad_h = np.empty((tile, size), data.dtype), np.empty((tile, size), data.dtype)
+    nodes, grad_out = np.empty(tile, np.int64), np.zeros((tile, wide), data.dtype)
+    block = take(turn)
+    while block < blocks:
         sums[block] = 0
         grad_matrix[block] = 0
         count = 0
@@ -290,14 +304,16 @@ def project_backward(
                     block,
                 )  # fmt: skip
             count = 0
+        block = take(turn)
 
 
 @compiled
-def fold(windows: Any, stride: Any, out: Any) -> None:
+def fold(turn: Any, windows: Any, stride: Any, out: Any) -> None:
     """Add ``windows [steps, w, k, places, H]`` up where they overlap: ``out [n, D, H]``, 0 where no window reaches."""
     steps, width, size, places, _ = windows.shape
     bandwidth, num_features, hidden = out.shape
-    for task in prange(TASKS):
+    task = take(turn)
+    while task < TASKS:
         for cell in range(bandwidth * num_features * task // TASKS, bandwidth * num_features * (task + 1) // TASKS):
             slot, column = cell // num_features, cell % num_features
             first = max(0, (column - size) // stride + 1)
@@ -308,14 +324,19 @@ def fold(windows: Any, stride: Any, out: Any) -> None:
                 for place in range(first, last + 1):
                     for h in range(hidden):
                         out[slot, column, h] += windows[step, slot - step, column - place * stride, place, h]
+        task = take(turn)
 
 
 @compiled
-def unfold(grad: Any, stride: Any, windows: Any) -> None:
+def unfold(turn: Any, grad: Any, stride: Any, windows: Any) -> None:
     """The gradient of `fold`: each window's part of ``grad [n, D, H]``."""
     steps, width, size, places, hidden = windows.shape
-    for row in prange(steps * width * size):
-        step, slot, offset = row // (width * size), row // size % width, row % size
-        for place in range(places):
-            for h in range(hidden):
-                windows[step, slot, offset, place, h] = grad[step + slot, place * stride + offset, h]
+    num_rows = steps * width * size
+    task = take(turn)
+    while task < TASKS:
+        for row in range(num_rows * task // TASKS, num_rows * (task + 1) // TASKS):
+            step, slot, offset = row // (width * size), row // size % width, row % size
+            for place in range(places):
+                for h in range(hidden):
+                    windows[step, slot, offset, place, h] = grad[step + slot, place * stride + offset, h]
+        task = take(turn)

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.cpu import dense_loops
-from nfcgcn.kernels.cpu.compiler import follow_torch
 from nfcgcn.kernels.cpu.conv_loops import BLOCKS, blocks_of
 from nfcgcn.kernels.cpu.inputs import KINDS, Draw, by_filter, by_place, pad
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.cpu.product import add_up
 
 
@@ -23,16 +23,17 @@ class DenseGather(torch.autograd.Function):
         ctx.draw, ctx.shape = draw, slots.shape
         out = slots.new_zeros(draw.num_nodes, slots.shape[2])
         arrays = pad(slots.detach()).contiguous().numpy()
-        dense_loops.gather(*draw.x, draw.table, *draw.mask, draw.needed, arrays, out.numpy())
+        cost = 0.04 * draw.cells * slots.shape[2]
+        run(dense_loops.gather, cost, *draw.x, draw.table, *draw.mask, draw.needed, arrays, out.numpy())
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         draw, grad = ctx.draw, pad(grad).contiguous()
-        out = grad.new_empty(blocks_of(draw.bandwidth), *ctx.shape[:2], grad.shape[1])
-        follow_torch()
-        dense_loops.gather_backward(*draw.x, draw.table, *draw.mask, grad.numpy(), out.numpy())
+        cost = 0.04 * draw.cells * grad.shape[1]
+        out = grad.new_empty(blocks_of(draw.bandwidth, cost), *ctx.shape[:2], grad.shape[1])
+        run(dense_loops.gather_backward, cost, *draw.x, draw.table, *draw.mask, grad.numpy(), out.numpy())
         return None, add_up(out)[:, :, : ctx.shape[2]]
 
 
@@ -44,7 +45,9 @@ class DenseConv(torch.autograd.Function):
         ctx.draw, ctx.stride, ctx.shape = draw, stride, weight.shape
         steps, places = draw.steps(weight.shape), draw.places(weight.shape, stride)
         h = weight.new_empty(draw.num_nodes, steps * places * len(weight))
-        dense_loops.convolve(*draw.x, draw.table, *draw.mask, stride, _filters_last(weight).numpy(), h.numpy())
+        rows = _filters_last(weight).numpy()
+        cost = draw.conv_cost(weight.shape, stride)
+        run(dense_loops.convolve, cost, *draw.x, draw.table, *draw.mask, stride, rows, h.numpy())
         return h.view(len(h), steps, places, -1).mT.contiguous()
 
     @staticmethod
@@ -52,8 +55,9 @@ class DenseConv(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
         draw, sums = ctx.draw, _room(ctx.shape, grad)
         grad_h = grad.mT.flatten(1).contiguous()
-        follow_torch()
-        dense_loops.convolve_backward(*draw.x, draw.table, *draw.mask, ctx.stride, grad_h.numpy(), sums.numpy())
+        cost = draw.conv_cost(ctx.shape, ctx.stride)
+        arrays = grad_h.numpy(), sums.numpy()
+        run(dense_loops.convolve_backward, cost, *draw.x, draw.table, *draw.mask, ctx.stride, *arrays)
         return None, add_up(sums).permute(2, 0, 1), None
 
 
@@ -69,7 +73,8 @@ class DenseProject(torch.autograd.Function):
         ctx.hidden = (KINDS[activation], *draw.dropped(dropout))
         rows = pad(by_place(matrix, draw.steps(weight.shape), len(weight)))
         found = matrix.new_empty(len(draw.needed), rows.shape[1])
-        dense_loops.project(
+        run(
+            dense_loops.project, draw.cost(weight.shape, stride, matrix),
             *draw.x, draw.table, *draw.mask, draw.needed, stride, _filters_last(weight).numpy(), *ctx.hidden,
             rows.numpy(), found.numpy(),
         )  # fmt: skip
@@ -83,8 +88,8 @@ class DenseProject(torch.autograd.Function):
         across = by_place(matrix, steps, filters).mT.contiguous()
         sums = _room(weight.shape, grad)
         grad_matrix = grad.new_empty(BLOCKS, len(matrix), matrix.shape[1] + -matrix.shape[1] % 4)
-        follow_torch()
-        dense_loops.project_backward(
+        run(
+            dense_loops.project_backward, 2 * draw.cost(weight.shape, ctx.stride, matrix),
             *draw.x, draw.table, *draw.mask, ctx.stride, _filters_last(weight).numpy(), *ctx.hidden, across.numpy(),
             grad.contiguous().numpy(), grad_matrix.numpy(), sums.numpy(),
         )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange, uint32
+from numba import uint32
 
-from nfcgcn.kernels.cpu.compiler import compiled, inlined
+from nfcgcn.kernels.cpu.compiler import compiled, inlined, take
 from nfcgcn.kernels.cpu.conv_loops import TASKS, activate, activation_gradient, drop, tile_of
 from nfcgcn.kernels.cpu.masks import kept_bits, key_of
 from nfcgcn.kernels.cpu.vectors import add_product, multiply
@@ -33,12 +33,13 @@ def _read_slot(
 
 
 @compiled
-def gather(x: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, slots: Any, out: Any) -> None:
+def gather(turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, slots: Any, out: Any) -> None:
     """``out[i] = sum_j dropout(x[table[i, j]]) @ slots[j]`` for each i in `nodes`; slots may be wider than ``out``."""
     num_nodes, (bandwidth, num_features, wide) = len(nodes), slots.shape
     tile = tile_of(num_features)
-    for task in prange(TASKS):
-        rows, sums = np.empty((tile, num_features), x.dtype), np.empty((tile, wide), x.dtype)
+    rows, sums = np.empty((tile, num_features), x.dtype), np.empty((tile, wide), x.dtype)
+    task = take(turn)
+    while task < TASKS:
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
@@ -51,16 +52,18 @@ def gather(x: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, sl
             for index in range(count):
                 for column in range(out.shape[1]):
                     out[nodes[first + index], column] = sums[index, column]
+        task = take(turn)
 
 
 @compiled
-def gather_backward(x: Any, table: Any, below: Any, scale: Any, seed: Any, grad: Any, out: Any) -> None:
+def gather_backward(turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, grad: Any, out: Any) -> None:
     """``out[block, j] = sum_i dropout(x[table[i, j]]).T @ grad[i]`` over the block's nodes."""
     num_nodes, (blocks, bandwidth, num_features, wide) = len(table), out.shape
     tile = tile_of(num_features)
-    for task in prange(blocks * bandwidth):
+    rows, pull = np.empty((tile, num_features), x.dtype), np.empty((tile, wide), x.dtype)
+    task = take(turn)
+    while task < blocks * bandwidth:
         block, slot = task // bandwidth, task % bandwidth
-        rows, pull = np.empty((tile, num_features), x.dtype), np.empty((tile, wide), x.dtype)
         out[block, slot] = 0
         at = task * num_features * wide
         count = 0
@@ -76,6 +79,7 @@ def gather_backward(x: Any, table: Any, below: Any, scale: Any, seed: Any, grad:
             if count == tile or node == stop - 1:
                 add_product(out, at, wide, num_features, rows, 0, 1, num_features, pull, 0, wide, count, wide)
                 count = 0
+        task = take(turn)
 
 
 @inlined
@@ -112,32 +116,40 @@ def _filter_gradient(maps: Any, at: Any, stride: Any, grad: Any, index: Any, sum
 
 
 @compiled
-def convolve(x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, weight: Any, out: Any) -> None:
+def convolve(
+    turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, weight: Any, out: Any
+) -> None:
     """Convolve all maps: ``out [N, steps places c]``, filters ``weight [w, k, c]``."""
     num_nodes, bandwidth = table.shape
-    for task in prange(TASKS):
-        maps = np.empty((bandwidth, x.shape[1]), x.dtype)
+    maps = np.empty((bandwidth, x.shape[1]), x.dtype)
+    task = take(turn)
+    while task < TASKS:
         for node in range(num_nodes * task // TASKS, num_nodes * (task + 1) // TASKS):
             _convolve_node(x, table, below, scale, seed, stride, weight, node, maps, out, node)
+        task = take(turn)
 
 
 @compiled
-def convolve_backward(x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, grad: Any, sums: Any) -> None:
+def convolve_backward(
+    turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, grad: Any, sums: Any
+) -> None:
     """Write the filters' gradient to ``sums [blocks, w, k, c]``, a sum over each block's nodes."""
     (num_nodes, bandwidth), blocks = table.shape, len(sums)
-    for block in prange(blocks):
-        maps = np.empty((1, bandwidth, x.shape[1]), x.dtype)
+    maps = np.empty((1, bandwidth, x.shape[1]), x.dtype)
+    block = take(turn)
+    while block < blocks:
         sums[block] = 0
         for node in range(num_nodes * block // blocks, num_nodes * (block + 1) // blocks):
             for slot in range(bandwidth):
                 _read_slot(x, table, below, scale, seed, node, slot, maps[0], slot)
             _filter_gradient(maps, 0, stride, grad, node, sums, block)
+        block = take(turn)
 
 
 @compiled
 def project(
-    x: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, stride: Any, weight: Any, activation: Any,
-    hidden_below: Any, hidden_scale: Any, matrix: Any, out: Any,
+    turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, nodes: Any, stride: Any, weight: Any,
+    activation: Any, hidden_below: Any, hidden_scale: Any, matrix: Any, out: Any,
 ) -> None:  # fmt: skip
     """``out[i] = dropout(activation(convolution of nodes[i])) @ matrix``, a tile at a time.
 
@@ -145,8 +157,9 @@ def project(
     """
     num_nodes, (size, hidden) = len(nodes), matrix.shape
     tile = tile_of(size)
-    for task in prange(TASKS):
-        maps, h = np.empty((table.shape[1], x.shape[1]), x.dtype), np.empty((tile, size), x.dtype)
+    maps, h = np.empty((table.shape[1], x.shape[1]), x.dtype), np.empty((tile, size), x.dtype)
+    task = take(turn)
+    while task < TASKS:
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
@@ -156,11 +169,12 @@ def project(
                 activate(h, index, activation)
                 drop(h, index, key_of(seed, table.size + node), hidden_below, hidden_scale)
             multiply(out, first * hidden, hidden, count, h, 0, size, 1, matrix, 0, hidden, size, hidden)
+        task = take(turn)
 
 
 @compiled
 def project_backward(
-    x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, weight: Any, activation: Any,
+    turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, stride: Any, weight: Any, activation: Any,
     hidden_below: Any, hidden_scale: Any, across: Any, grad: Any, grad_matrix: Any, sums: Any,
 ) -> None:  # fmt: skip
     """Write the gradients of matrix and filters, ``[blocks, size, H]`` and ``[blocks, w, k, c]``.
@@ -170,10 +184,11 @@ def project_backward(
     (num_nodes, bandwidth), (hidden, size), (blocks, _, wide) = table.shape, across.shape, grad_matrix.shape
     num_features = x.shape[1]
     tile = tile_of(max(size, bandwidth * num_features))
-    for block in prange(blocks):
-        h, grad_h = np.empty((tile, size), x.dtype), np.empty((tile, size), x.dtype)
-        maps, nodes = np.empty((tile, bandwidth, num_features), x.dtype), np.empty(tile, np.int64)
-        grad_out = np.zeros((tile, wide), x.dtype)
+    h, grad_h = np.empty((tile, size), x.dtype), np.empty((tile, size), x.dtype)
+    maps, nodes = np.empty((tile, bandwidth, num_features), x.dtype), np.empty(tile, np.int64)
+    grad_out = np.zeros((tile, wide), x.dtype)
+    block = take(turn)
+    while block < blocks:
         sums[block] = 0
         grad_matrix[block] = 0
         count = 0
@@ -198,3 +213,4 @@ def project_backward(
                 activation_gradient(grad_h, h, index, activation, hidden_scale)
                 _filter_gradient(maps, index * bandwidth * num_features, stride, grad_h, index, sums, block)
             count = 0
+        block = take(turn)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.kernels.cpu import conv_loops as loops
-from nfcgcn.kernels.cpu.compiler import follow_torch
 from nfcgcn.kernels.reference.masks import threshold
 
 KINDS = {"none": loops.NONE, "tanh": loops.TANH, "relu": loops.RELU}
@@ -31,7 +30,20 @@ class Draw:
         self.num_nodes, self.bandwidth = neighbours.shape
         self.num_features = x.shape[1]
         self.needed = np.arange(self.num_nodes) if needed is None else needed.numpy()
-        follow_torch()
+
+    @property
+    def cells(self) -> int:
+        """How many numbers the maps of the needed nodes hold, zeros of sparse features left out."""
+        return self.x[-1].size * len(self.needed) // max(1, len(self.x[0]) - self.is_sparse) * self.bandwidth
+
+    def conv_cost(self, shape: torch.Size, stride: int) -> float:
+        """Return roughly how many nanoseconds one thread needs to convolve all maps with filters of this shape."""
+        filters, width, size = shape
+        return 0.06 * self.cells * width * -(-size // stride) * filters
+
+    def cost(self, shape: torch.Size, stride: int, matrix: Tensor) -> float:
+        """Return the same for the convolution, its activation and the matrix behind it."""
+        return self.conv_cost(shape, stride) + len(self.needed) * (0.03 * matrix.numel() + len(matrix))
 
     def dropped(self, rate: float) -> tuple[Any, Any]:
         """Return a dropout rate as the loops take it: the threshold for a draw, and the scale of kept cells."""

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import prange, uint32, uint64
+from numba import uint32, uint64
 from torch import Tensor
 
-from nfcgcn.kernels.cpu.compiler import compiled, follow_torch, inlined
+from nfcgcn.kernels.cpu.compiler import compiled, inlined, take
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.reference.masks import HALF, WORD, threshold
+
+TASKS = 64
+"""Pieces that rows are divided into."""
 
 
 @inlined
@@ -46,20 +50,23 @@ def kept_bits(key: Any, first: Any, count: Any, below: Any) -> Any:
 
 
 @compiled
-def _mask(below: Any, scale: Any, seed: Any, out: Any) -> None:
+def _mask(turn: Any, below: Any, scale: Any, seed: Any, out: Any) -> None:
     num_rows, num_columns = out.shape
-    for row in prange(num_rows):
-        key = key_of(seed, row)
-        for first in range(0, num_columns, WORD):
-            bits = kept_bits(key, first, num_columns - first, below)
-            for column in range(first, min(first + WORD, num_columns)):
-                out[row, column] = scale if bits >> uint32(column - first) & uint32(1) else 0
+    task = take(turn)
+    while task < TASKS:
+        for row in range(num_rows * task // TASKS, num_rows * (task + 1) // TASKS):
+            key = key_of(seed, row)
+            for first in range(0, num_columns, WORD):
+                bits = kept_bits(key, first, num_columns - first, below)
+                for column in range(first, min(first + WORD, num_columns)):
+                    out[row, column] = scale if bits >> uint32(column - first) & uint32(1) else 0
+        task = take(turn)
 
 
 def mask(num_rows: int, num_columns: int, *, dropout: float, seed: int, dtype: torch.dtype) -> Tensor:
     """See the reference."""
-    follow_torch()
     out = torch.empty(num_rows, num_columns, dtype=dtype)
     array = out.numpy()
-    _mask(np.uint32(threshold(dropout)), array.dtype.type(1 / (1 - dropout)), np.uint64(seed), array)
+    rate = np.uint32(threshold(dropout)), array.dtype.type(1 / (1 - dropout))
+    run(_mask, 0.3 * array.size, *rate, np.uint64(seed), array)
     return out

@@ -19,9 +19,9 @@ from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.cpu import conv_loops as loops
 from nfcgcn.kernels.cpu.collapse import compose
-from nfcgcn.kernels.cpu.compiler import follow_torch
 from nfcgcn.kernels.cpu.dense_conv import DenseConv, DenseGather, DenseProject
 from nfcgcn.kernels.cpu.inputs import KINDS, Draw, apply, by_filter, by_place, pad
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.cpu.product import add_up
 from nfcgcn.method.node_feature_conv import ACTIVATIONS
 
@@ -72,20 +72,22 @@ class SparseGather(torch.autograd.Function):
         arrays, merged = pad(slots.detach()).contiguous(), 0
         if draw.whole and not ctx.needs_input_grad[1]:
             arrays, merged = _merge(arrays)
-        loops.gather(*draw.x, draw.table, *draw.mask, draw.needed, merged, arrays.numpy(), out.numpy())
+        cost, to = 0.08 * draw.cells * slots.shape[2], (arrays.numpy(), out.numpy())
+        run(loops.gather, cost, *draw.x, draw.table, *draw.mask, draw.needed, merged, *to)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         draw = ctx.draw
-        blocks = loops.blocks_of(draw.bandwidth)
         grad = pad(grad)
+        cost = 0.08 * draw.cells * grad.shape[1]
+        blocks = loops.blocks_of(draw.bandwidth, cost)
         out = grad.new_empty(blocks, *ctx.shape[:2], grad.shape[1])
         below, scale, seed = draw.mask
-        follow_torch()
-        loops.gather_backward(*draw.x, draw.table, below, seed, grad.contiguous().numpy(), out.numpy())
-        return None, add_up(out)[:, :, : ctx.shape[2]] * float(scale)
+        to = grad.contiguous().numpy(), out.numpy()
+        run(loops.gather_backward, cost, *draw.x, draw.table, below, seed, *to)
+        return None, add_up(out, scale)[:, :, : ctx.shape[2]]
 
 
 def _merge(slots: Tensor) -> tuple[Tensor, int]:
@@ -108,7 +110,8 @@ class _SparseConv(torch.autograd.Function):
         steps, places = draw.steps(weight.shape), draw.places(weight.shape, stride)
         h = weight.new_empty(draw.num_nodes, steps * places * len(weight))
         spans = _places(draw, weight.shape, stride)
-        loops.convolve(*draw.x, draw.table, *draw.mask, merged, spans, steps, runs.numpy(), h.numpy())
+        cost, to = draw.conv_cost(weight.shape, stride), (runs.numpy(), h.numpy())
+        run(loops.convolve, cost, *draw.x, draw.table, *draw.mask, merged, spans, steps, *to)
         return h.view(len(h), steps, places, -1).mT.contiguous()
 
     @staticmethod
@@ -118,8 +121,8 @@ class _SparseConv(torch.autograd.Function):
         spans = _places(draw, ctx.shape, ctx.stride)
         grad_h = grad.mT.flatten(1).contiguous()
         steps = draw.steps(ctx.shape)
-        follow_torch()
-        loops.convolve_backward(*draw.x, draw.table, *draw.mask, spans, steps, grad_h.numpy(), sums.numpy())
+        cost, to = draw.conv_cost(ctx.shape, ctx.stride), (grad_h.numpy(), sums.numpy())
+        run(loops.convolve_backward, cost, *draw.x, draw.table, *draw.mask, spans, steps, *to)
         return None, _from_runs(add_up(sums), ctx.shape, ctx.stride), None
 
 
@@ -137,7 +140,8 @@ class _SparseProject(torch.autograd.Function):
         steps, spans = draw.steps(weight.shape), _places(draw, weight.shape, stride)
         rows = pad(by_place(matrix, steps, len(weight)))
         found = matrix.new_empty(len(draw.needed), rows.shape[1])
-        loops.project(
+        run(
+            loops.project, draw.cost(weight.shape, stride, matrix),
             *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), *ctx.hidden,
             rows.numpy(), found.numpy(),
         )  # fmt: skip
@@ -153,8 +157,8 @@ class _SparseProject(torch.autograd.Function):
         across = by_place(matrix, steps, len(weight)).mT.contiguous()
         sums = _sums(weight.shape, stride, grad)
         grad_matrix = grad.new_empty(loops.BLOCKS, len(matrix), matrix.shape[1] + -matrix.shape[1] % 4)
-        follow_torch()
-        loops.project_backward(
+        run(
+            loops.project_backward, 2 * draw.cost(weight.shape, stride, matrix),
             *draw.x, draw.table, *draw.mask, spans, steps, runs.numpy(), *ctx.hidden, across.numpy(),
             grad.contiguous().numpy(), grad_matrix.numpy(), sums.numpy(),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.cpu import product_loops as loops
-from nfcgcn.kernels.cpu.compiler import follow_torch
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.sparse import Sparse
 
 
@@ -24,8 +24,8 @@ def row_product(a: Tensor, b: Tensor) -> Tensor:
     rows = a if a.is_contiguous() else a.mT
     a_row, a_step = (a.shape[1], 1) if rows is a else (1, len(a))
     out = a.new_empty(len(a), b.shape[1])
-    follow_torch()
-    loops.multiply_rows(rows.detach().numpy(), a_row, a_step, _whole_vectors(b).numpy(), out.numpy())
+    cost = 0.03 * out.numel() * len(b)
+    run(loops.multiply_rows, cost, rows.detach().numpy(), a_row, a_step, _whole_vectors(b).numpy(), out.numpy())
     return out
 
 
@@ -34,8 +34,7 @@ def transposed_product(a: Tensor, b: Tensor) -> Tensor:
     width = b.shape[1]
     a, b = a.detach().contiguous(), _whole_vectors(b)
     parts = a.new_empty(loops.blocks_of(len(a), a.shape[1] * b.shape[1]), a.shape[1], b.shape[1])
-    follow_torch()
-    loops.multiply_transposed(a.numpy(), b.numpy(), parts.numpy())
+    run(loops.multiply_transposed, 0.05 * a.numel() * b.shape[1], a.numpy(), b.numpy(), parts.numpy())
     out = add_up(parts)
     return out if width == b.shape[1] else out[:, :width].contiguous()
 
@@ -45,18 +44,18 @@ def csr_product(matrix: Tensor, dense: Tensor) -> Tensor:
     out = dense.new_empty(matrix.shape[0], dense.shape[1])
     starts, columns = matrix.crow_indices().long().contiguous(), matrix.col_indices().long().contiguous()
     arrays = starts, columns, matrix.values().detach().contiguous(), _whole_vectors(dense), out
-    follow_torch()
-    loops.multiply_sparse(*(array.numpy() for array in arrays))
+    cost = len(columns) * (2.5 + 0.15 * out.shape[1])
+    run(loops.multiply_sparse, cost, *(array.numpy() for array in arrays))
     return out
 
 
-def add_up(parts: Tensor) -> Tensor:
-    """Return ``parts[0] + parts[1] + ...``; there is at least one part."""
-    if len(parts) == 1:
+def add_up(parts: Tensor, scale: Any = 1) -> Tensor:
+    """Return ``(parts[0] + parts[1] + ...) * scale``; there is at least one part."""
+    if len(parts) == 1 and scale == 1:
         return parts[0]
     out = parts.new_empty(parts.shape[1:])
-    follow_torch()
-    loops.add_up(parts.detach().reshape(len(parts), -1).numpy(), out.view(-1).numpy())
+    rows = parts.detach().reshape(len(parts), -1).numpy()
+    run(loops.add_up, 0.7 * parts.numel(), rows, rows.dtype.type(scale), out.view(-1).numpy())
     return out
 
 
@@ -66,8 +65,7 @@ def _whole_vectors(rows: Tensor) -> Tensor:
     if rows.shape[1] % 4 == 0:
         return rows
     wide = rows.new_empty(len(rows), rows.shape[1] + -rows.shape[1] % 4)
-    follow_torch()
-    loops.widen(rows.numpy(), wide.numpy())
+    run(loops.widen, 0.8 * wide.numel(), rows.numpy(), wide.numpy())
     return wide
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from nfcgcn.kernels.cpu.compiler import compiled
+from nfcgcn.kernels.cpu.compiler import compiled, take
 from nfcgcn.kernels.cpu.vectors import add_product, multiply, sum_rows
 
 TASKS = 64
@@ -32,11 +31,12 @@ def blocks_of(num_rows: int, size: int) -> int:
 
 
 @compiled
-def multiply_rows(a: Any, a_row: Any, a_step: Any, b: Any, out: Any) -> None:
+def multiply_rows(turn: Any, a: Any, a_row: Any, a_step: Any, b: Any, out: Any) -> None:
     """``out[i, l] = sum_k a[i a_row + k a_step] * b[k, l]``, k rising; ``b`` may be wider than ``out``."""
     (num_rows, width), (num_terms, wide) = out.shape, b.shape
     strips = -(-num_rows // STRIP)
-    for task in prange(TASKS):
+    task = take(turn)
+    while task < TASKS:
         first, stop = strips * task // TASKS * STRIP, min(num_rows, strips * (task + 1) // TASKS * STRIP)
         count, at = max(0, stop - first), first * a_row
         if wide == width:
@@ -47,15 +47,17 @@ def multiply_rows(a: Any, a_row: Any, a_step: Any, b: Any, out: Any) -> None:
             for i in range(count):
                 for column in range(width):
                     out[first + i, column] = rows[i, column]
+        task = take(turn)
 
 
 @compiled
-def multiply_transposed(a: Any, b: Any, out: Any) -> None:
+def multiply_transposed(turn: Any, a: Any, b: Any, out: Any) -> None:
     """``out[block] = a.T @ b`` over the block's rows: chunk after chunk, in each the rows one after the other."""
     num_rows, (blocks, columns, width) = len(a), out.shape
     strips = -(-columns // STRIP)
     groups = -(-TASKS // blocks)
-    for task in prange(blocks * groups):
+    task = take(turn)
+    while task < blocks * groups:
         block, group = task // groups, task % groups
         left, right = strips * group // groups * STRIP, min(columns, strips * (group + 1) // groups * STRIP)
         to, count = (block * columns + left) * width, max(0, right - left)
@@ -65,14 +67,16 @@ def multiply_transposed(a: Any, b: Any, out: Any) -> None:
         for row in range(start + CHUNK, stop, CHUNK):
             steps = min(CHUNK, stop - row)
             add_product(out, to, width, count, a, row * columns + left, 1, columns, b, row * width, width, steps, width)
+        task = take(turn)
 
 
 @compiled
-def multiply_sparse(starts: Any, columns: Any, values: Any, dense: Any, out: Any) -> None:
+def multiply_sparse(turn: Any, starts: Any, columns: Any, values: Any, dense: Any, out: Any) -> None:
     """``out = matrix @ dense``, a row's entries one after the other; ``dense`` may be wider than ``out``."""
     (num_rows, width), wide = out.shape, dense.shape[1]
-    for task in prange(TASKS):
-        total = np.empty(wide, out.dtype)
+    total = np.empty(wide, out.dtype)
+    task = take(turn)
+    while task < TASKS:
         for row in range(num_rows * task // TASKS, num_rows * (task + 1) // TASKS):
             first, count = starts[row], starts[row + 1] - starts[row]
             if wide == width:
@@ -81,26 +85,34 @@ def multiply_sparse(starts: Any, columns: Any, values: Any, dense: Any, out: Any
                 sum_rows(total, 0, dense, wide, columns, values, first, count, wide)
                 for column in range(width):
                     out[row, column] = total[column]
+        task = take(turn)
 
 
 @compiled
-def widen(rows: Any, out: Any) -> None:
+def widen(turn: Any, rows: Any, out: Any) -> None:
     """Append zeros to each row."""
     num_rows, width = rows.shape
-    for task in prange(TASKS):
+    task = take(turn)
+    while task < TASKS:
         for row in range(num_rows * task // TASKS, num_rows * (task + 1) // TASKS):
             for column in range(out.shape[1]):
                 out[row, column] = rows[row, column] if column < width else 0
+        task = take(turn)
 
 
 @compiled
-def add_up(parts: Any, out: Any) -> None:
-    """``out[i] = sum_p parts[p, i]``, p rising; there is one part at least."""
+def add_up(turn: Any, parts: Any, scale: Any, out: Any) -> None:
+    """``out[i] = scale * sum_p parts[p, i]``, p rising; there is one part at least."""
     num_parts, size = parts.shape
-    for task in prange(TASKS):
+    task = take(turn)
+    while task < TASKS:
         first, stop = size * task // TASKS, size * (task + 1) // TASKS
         for i in range(first, stop):
             out[i] = parts[0, i]
         for part in range(1, num_parts):
             for i in range(first, stop):
                 out[i] += parts[part, i]
+        if scale != 1:
+            for i in range(first, stop):
+                out[i] *= scale
+        task = take(turn)

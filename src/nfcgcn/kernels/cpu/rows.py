@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.cpu import rows_loops as loops
-from nfcgcn.kernels.cpu.compiler import follow_torch
+from nfcgcn.kernels.cpu.pool import run
 from nfcgcn.kernels.cpu.product import transposed_product
 
 
@@ -64,8 +64,8 @@ class _Gathered(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         out, table = grad.new_zeros(ctx.shape), ctx.table.flatten().contiguous()
-        follow_torch()
-        loops.add_rows(table.numpy(), grad.reshape(len(table), ctx.shape[1]).contiguous().numpy(), out.numpy())
+        rows = grad.reshape(len(table), ctx.shape[1]).contiguous()
+        run(loops.add_rows, 8 * len(table) + rows.numel(), table.numpy(), rows.numpy(), out.numpy())
         return out, None
 
 

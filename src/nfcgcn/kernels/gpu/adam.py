@@ -6,12 +6,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.reference.adam import BETAS, EPSILON
 
 BLOCK = 512
 
 
-@triton.jit
+@Program
 def _adam(
     param, grad, moments, corrections, step, size, rate, decay, first_beta, second_beta, epsilon, BLOCK: tl.constexpr
 ):

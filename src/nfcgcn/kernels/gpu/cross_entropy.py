@@ -7,12 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.gpu.product import add_up
 
 TILE = 2048
 
 
-@triton.jit
+@Program
 def _cross_entropy(
     scores, nodes, labels, losses, hits, grad, num_nodes, num_picked, num_classes,
     GRAD: tl.constexpr, NODES: tl.constexpr, CLASSES: tl.constexpr,

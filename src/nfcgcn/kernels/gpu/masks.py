@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.reference.masks import HALF, threshold
 
 BLOCK = 1024
@@ -47,7 +48,7 @@ def kept(key, place, below, RATE: tl.constexpr):
     return number(key, place) >= below.to(tl.uint32)
 
 
-@triton.jit
+@Program
 def _relu_dropout(h, seeds, out, num_rows, num_columns, below, scale, RATE: tl.constexpr, BLOCK: tl.constexpr):
     run = tl.program_id(1)
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

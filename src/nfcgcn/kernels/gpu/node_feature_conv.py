@@ -148,14 +148,14 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         tables, entries = ctx.tables, ctx.tables.lists
         _, bandwidth, num_features, hidden = ctx.shape
-        cut = entries.pieces(0, num_features)
-        out, parts = grad.new_zeros(ctx.shape), grad.new_empty(cut.num_spare, hidden)
+        cut = tables.pieces(0, num_features)
+        out, parts = grad.new_zeros(ctx.shape), grad.new_empty(entries.num_slots, cut.num_spare, hidden)
         rate, below, scale = rate_of(ctx.dropout)
         if len(cut.jobs):
-            lists.gather_backward[(len(cut.jobs),)](
-                *entries.parts, cut.jobs, ctx.seeds, grad.contiguous(), out, parts, tables.num_nodes, hidden, below,
-                scale, RATE=rate, BANDWIDTH=bandwidth, HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32,
-                num_warps=1,
+            lists.gather_backward[(len(cut.jobs), entries.num_slots)](
+                *entries.parts, cut.jobs, entries.starts, ctx.seeds, grad.contiguous(), out, parts, tables.num_nodes,
+                num_features, cut.num_spare, hidden, below, scale, RATE=rate, BANDWIDTH=bandwidth,
+                HIDDEN=int(triton.next_power_of_2(hidden)), ENTRIES=32, num_warps=1,
             )  # fmt: skip
-        cut.join(parts, out)
+        cut.join(parts, out, num_features)
         return out, None, None, None

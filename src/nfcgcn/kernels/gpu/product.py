@@ -6,6 +6,7 @@ while cuBLAS chooses its algorithm by the size of the stack.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfcgcn.kernels.choice import Precision
+from nfcgcn.kernels.gpu.launch import Program
 
 TILE = 64
 LONG = 512
@@ -49,7 +51,7 @@ def dot(a, b, total, MODE: tl.constexpr):
     return total
 
 
-@triton.jit
+@Program
 def _matmul(
     a, b, out, rows, terms, columns, a_run, a_row, a_term, b_run, b_term, b_column,
     MODE: tl.constexpr, ROWS: tl.constexpr, TERMS: tl.constexpr, COLUMNS: tl.constexpr, LONG: tl.constexpr,
@@ -76,7 +78,7 @@ def _matmul(
     tl.store(place, total, mask=(i < rows)[:, None] & (j < columns)[None])
 
 
-@triton.jit
+@partial(Program, sizes=("num_parts",))
 def _add_up(parts, out, num_parts, inner, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     outer = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -150,7 +152,7 @@ def shifted(h: Tensor, bias: Tensor) -> Tensor:
     return _Shifted.apply(h, bias)  # type: ignore[no-any-return]
 
 
-@triton.jit
+@Program
 def _propagate(
     starts, columns, values, h, out, num_columns, num_rows, width,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, WIDTH: tl.constexpr,

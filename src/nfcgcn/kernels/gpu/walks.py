@@ -22,7 +22,7 @@ PLACES = 2
 """Smallest number of steps and places that one program projects."""
 PROGRAMS = 4096
 """Approximate number of programs that share a run's projection."""
-PROGRAMS_BACK = 1280
+PROGRAMS_BACK = 2048
 """The same for the backward pass, where each adds up a part of the matrix's gradient, which takes memory."""
 MOST_PARTS = 128
 LEAST_NODES = 64
@@ -61,7 +61,8 @@ class _Convolve(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         windows = _no_windows(ctx.tables, ctx.shape, grad, ctx.options.stride)
-        _add_filters(windows, ctx.tables, ctx.shape, grad.contiguous(), 0, ctx.seeds, ctx.options)
+        kept = _Kept(ctx.tables, 0, ctx.tables.x.shape[1], ctx.seeds, ctx.options)
+        _add_filters(windows, ctx.tables, ctx.shape, grad.contiguous(), 0, kept, ctx.options)
         return _from_windows(windows, ctx.shape, ctx.options.stride), None, None, None
 
 
@@ -82,7 +83,7 @@ class _Project(torch.autograd.Function):
         walks.project[(blocks, parts, len(weight))](
             *walk, out, tables.num_nodes, filters, size, options.stride, places, hidden, per_program,
             MODE=_mode(options), ACTIVATION=options.activation, HIDDEN=padded(hidden),
-            **_tiles(tables, width, filters),
+            **_tiles(tables, width, filters) | {"num_warps": 4 if padded(filters) <= 32 else 2},
         )  # fmt: skip
         return add_up(out)
 
@@ -98,6 +99,11 @@ class _Project(torch.autograd.Function):
         together = max(16, min(32, padded(filters) // 2))
         tiles = _tiles(tables, width, filters) | {"NODES": together, "num_warps": together // 8}
         windows = _no_windows(tables, ctx.shape, grad, options.stride)
+        num_columns = tables.x.shape[1]
+        # All at once if that takes little memory: each launch takes time.
+        kept = (
+            _Kept(tables, 0, num_columns, ctx.seeds, options) if _Kept.size(tables, 0, num_columns) <= CHUNK else None
+        )
         grads_of_matrix = []
         for start in range(0, places, chunk):
             count = min(chunk, places - start)
@@ -113,7 +119,10 @@ class _Project(torch.autograd.Function):
             )  # fmt: skip
             grads_of_matrix.append(add_up(grad_parts))
             del grad_parts
-            _add_filters(windows, tables, ctx.shape, grad_conv, start, ctx.seeds, options)
+            columns = start * options.stride, min(num_columns, (start + count - 1) * options.stride + size)
+            now = kept or _Kept(tables, *columns, ctx.seeds, options)
+            _add_filters(windows, tables, ctx.shape, grad_conv, start, now, options)
+            del now
             del grad_conv  # freed before the next chunk's are made: they are the largest tensors here
         grad_matrix = torch.cat(grads_of_matrix, 3).view_as(matrix)
         return _from_windows(windows, ctx.shape, options.stride), grad_matrix, None, None, None
@@ -142,30 +151,44 @@ def _no_windows(tables: Tables, shape: torch.Size, like: Tensor, stride: int) ->
     return like.new_zeros(num_runs, tables.bandwidth, tables.x.shape[1], steps, -(-size // stride), filters)
 
 
+class _Kept:
+    """What dropout leaves of the lists of some columns."""
+
+    def __init__(self, tables: Tables, first_column: int, last_column: int, seeds: Tensor, options: Options) -> None:
+        cut, entries = tables.pieces(first_column, last_column), tables.lists
+        self.first, self.starts = cut.first, entries.starts_of(cut)
+        self.entries = seeds.new_empty(tables.room(first_column, last_column))
+        self.counts = torch.empty(len(cut.jobs), entries.num_slots, dtype=torch.int32, device=seeds.device)
+        rate, below, scale = rate_of(options.dropout)
+        if len(cut.jobs):
+            lists.keep_in_list[(len(cut.jobs), entries.num_slots)](
+                *entries.parts, self.starts, seeds, self.entries, self.counts, below, scale, RATE=rate,
+                BANDWIDTH=tables.bandwidth, ENTRIES=64, num_warps=1,
+            )  # fmt: skip
+
+    @staticmethod
+    def size(tables: Tables, first_column: int, last_column: int) -> int:
+        """Return how many bytes these take at most."""
+        return 8 * tables.room(first_column, last_column)
+
+
 def _add_filters(
-    windows: Tensor, tables: Tables, shape: torch.Size, grad_conv: Tensor, start: int, seeds: Tensor, options: Options
+    windows: Tensor, tables: Tables, shape: torch.Size, grad_conv: Tensor, start: int, kept: _Kept, options: Options
 ) -> None:
     """Add what the gradient of a chunk of places, from `start` on, contributes to the filters' gradient."""
     _, filters, width, size = shape
     steps, count = grad_conv.shape[2:4]
-    num_windows, entries = windows.shape[4], tables.lists
-    last_column = min(tables.x.shape[1], (start + count - 1) * options.stride + size)
-    cut = entries.pieces(start * options.stride, last_column)
-    parts = grad_conv.new_empty(cut.num_spare, steps, num_windows, filters)
-    rate, below, scale = rate_of(options.dropout)
+    num_windows, num_columns, num_slots = windows.shape[4], tables.x.shape[1], tables.lists.num_slots
+    cut = tables.pieces(start * options.stride, min(num_columns, (start + count - 1) * options.stride + size))
+    parts = grad_conv.new_empty(num_slots, cut.num_spare, steps, num_windows, filters)
     if len(cut.jobs):
-        kept = torch.empty(cut.num_entries, dtype=torch.int64, device=windows.device)
-        counts = torch.empty(len(cut.jobs), dtype=torch.int32, device=windows.device)
-        lists.keep_in_list[(len(cut.jobs),)](
-            *entries.parts, cut.jobs, seeds, kept, counts, below, scale, RATE=rate, BANDWIDTH=tables.bandwidth,
-            ENTRIES=64, num_warps=1,
-        )  # fmt: skip
         run = min(64, int(triton.next_power_of_2(num_windows * filters)))
-        lists.convolve_backward[(len(cut.jobs), steps, triton.cdiv(num_windows * filters, run))](
-            kept, counts, cut.jobs, grad_conv, windows, parts, tables.num_nodes, start, count, filters, options.stride,
-            num_windows, BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=8, num_warps=1,
+        lists.convolve_backward[(len(cut.jobs), num_slots * steps, triton.cdiv(num_windows * filters, run))](
+            kept.entries, kept.counts, kept.starts, cut.first - kept.first, cut.jobs, grad_conv, windows, parts,
+            tables.num_nodes, num_columns, cut.num_spare, start, count, filters, options.stride, num_windows,
+            BANDWIDTH=tables.bandwidth, WIDTH=width, RUN=run, ENTRIES=8, num_warps=1,
         )  # fmt: skip
-    cut.join(parts, windows)
+    cut.join(parts, windows, num_columns)
 
 
 def _from_windows(total: Tensor, shape: torch.Size, stride: int) -> Tensor:

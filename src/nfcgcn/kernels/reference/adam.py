@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,9 @@ def corrections(num_steps: int) -> Tensor:
     return torch.stack([1 - BETAS[0] ** steps, (1 - BETAS[1] ** steps).sqrt()], 1).float()
 
 
-def adam(param: Tensor, grad: Tensor, moments: Tensor, correction: Tensor, *, rate: float, decay: float) -> None:
+def adam(
+    param: Tensor, grad: Tensor, moments: Tensor, correction: Tensor | Sequence[float], *, rate: float, decay: float
+) -> None:
     """Update a parameter and its two moments ``[2, ...]`` in place."""
     grad = grad + decay * param
     moments[0].lerp_(grad, 1 - BETAS[0])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.gpu.masks import kept, key_of
 from nfcgcn.kernels.gpu.product import dot
 
 
-@triton.jit
+@Program
 def gather(
     starts, columns, values, table, seeds, slots, out, num_nodes, num_features, hidden, below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, ENTRIES: tl.constexpr, HIDDEN: tl.constexpr,
@@ -19,26 +19,33 @@ def gather(
     seed = tl.load(seeds + run)
     k = tl.arange(0, HIDDEN)
     total = tl.zeros([ENTRIES, HIDDEN], tl.float32)
+    mine = slots + run * BANDWIDTH * num_features * hidden
+    held = table + (run * num_nodes + node) * BANDWIDTH
+    row = tl.load(held)
+    first, last = tl.load(starts + row), tl.load(starts + row + 1)
     for slot in tl.static_range(BANDWIDTH):
-        row = tl.load(table + (run * num_nodes + node) * BANDWIDTH + slot)
-        first = tl.load(starts + row)
-        count = (tl.load(starts + row + 1) - first).to(tl.int32)
+        count = (last - first).to(tl.int32)
+        here = first
+        if slot + 1 < BANDWIDTH:
+            # Loaded one slot ahead, so that a slot does not wait for where its row is.
+            row = tl.load(held + slot + 1)
+            first, last = tl.load(starts + row), tl.load(starts + row + 1)
         key = key_of(seed, node * BANDWIDTH + slot)
-        mine = slots + (run * BANDWIDTH + slot) * num_features * hidden
         for start in range(0, count, ENTRIES):
             place = start + tl.arange(0, ENTRIES)
             stays = place < count
-            column = tl.load(columns + first + place, mask=stays, other=0)
-            value = tl.load(values + first + place, mask=stays, other=0.0)
+            column = tl.load(columns + here + place, mask=stays, other=0)
+            value = tl.load(values + here + place, mask=stays, other=0.0)
             if RATE > 0:
                 stays = stays & kept(key, place, below, RATE)
             at = (column * hidden)[:, None] + k[None]
             part = tl.load(mine + at, mask=stays[:, None] & (k < hidden)[None], other=0.0)
             total += value[:, None] * part
+        mine += num_features * hidden
     tl.store(out + (run * num_nodes + node) * hidden + k, scale * tl.sum(total, 0), mask=k < hidden)
 
 
-@triton.jit
+@Program
 def compose(
     weight, matrix, out, num_features, filters, width, size, stride, steps, places, hidden,
     MODE: tl.constexpr, COLUMNS: tl.constexpr, FILTERS: tl.constexpr, HIDDEN: tl.constexpr,
@@ -70,7 +77,7 @@ def compose(
     tl.store(out + at, total, mask=(column < num_features)[:, None] & (k < hidden)[None])
 
 
-@triton.jit
+@Program
 def compose_backward_weight(
     grad, matrix, out, num_features, bandwidth, filters, width, size, stride, steps, places, hidden, per_program,
     MODE: tl.constexpr, OFFSETS: tl.constexpr, FILTERS: tl.constexpr, HIDDEN: tl.constexpr,
@@ -96,7 +103,7 @@ def compose_backward_weight(
     tl.store(out + at, total, mask=(offset < size)[:, None] & (f < filters)[None])
 
 
-@triton.jit
+@Program
 def compose_backward_matrix(
     grad, weight, out, num_features, bandwidth, filters, width, size, stride, steps, places, hidden,
     MODE: tl.constexpr, OFFSETS: tl.constexpr, FILTERS: tl.constexpr, HIDDEN: tl.constexpr,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.gpu.masks import kept, key_of
 
 
@@ -27,6 +28,76 @@ def number_of(packed):
 
 
 @triton.jit
+def _count_before(columns, first, count, limit, halvings):
+    """Return how many of `count` ascending columns, from `first` on, are below a limit."""
+    low = tl.zeros_like(count + limit)
+    high = low + count
+    for _ in range(0, halvings):
+        searching = low < high
+        middle = (low + high) // 2
+        below = searching & (tl.load(columns + first + middle, mask=searching, other=0) < limit)
+        low = tl.where(below, middle + 1, low)
+        high = tl.where(searching & (below == 0), middle, high)
+    return low
+
+
+@Program
+def merge_rows(
+    starts, columns, places, table, map_starts, cells, num_nodes, halvings,
+    BANDWIDTH: tl.constexpr, SLOTS: tl.constexpr, COLUMN_BITS: tl.constexpr, PLACE_BITS: tl.constexpr,
+    ENTRIES: tl.constexpr,
+):  # fmt: skip
+    """Write the nonzeros of one node's map in the order of their columns, those in one column by slot.
+
+    Each finds its place by counting, in every other slot, the nonzeros that come before it.
+    """
+    row = tl.program_id(1).to(tl.int64) * num_nodes + tl.program_id(0)
+    origin = tl.load(map_starts + row)
+    others = tl.arange(0, SLOTS)
+    held = tl.load(table + row * BANDWIDTH + others, mask=others < BANDWIDTH, other=0)
+    first_of_other = tl.load(starts + held)
+    degree = tl.where(others < BANDWIDTH, (tl.load(starts + held + 1) - first_of_other).to(tl.int32), 0)
+    for slot in range(0, BANDWIDTH):
+        here = tl.load(table + row * BANDWIDTH + slot)
+        first = tl.load(starts + here)
+        count = (tl.load(starts + here + 1) - first).to(tl.int32)
+        for start in range(0, count, ENTRIES):
+            e = start + tl.arange(0, ENTRIES)
+            column = tl.load(columns + first + e, mask=e < count, other=0)
+            place = tl.load(places + first + e, mask=e < count, other=0)
+            # In earlier slots the same column comes before, in later ones after.
+            limit = column[:, None] + tl.where(others < slot, 1, 0)[None]
+            length = tl.where(others == slot, 0, degree)[None] + tl.zeros_like(limit)
+            rank = e + tl.sum(_count_before(columns, first_of_other[None], length, limit, halvings), 1)
+            wide = tl.zeros_like(column).to(cells.dtype.element_ty) + slot
+            cell = (((wide << PLACE_BITS) + place) << COLUMN_BITS) + column
+            tl.store(cells + origin + rank, cell, mask=e < count)
+
+
+@Program
+def find_windows(
+    starts, columns, table, map_starts, begins, ends, num_nodes, size, stride, num_places, halvings,
+    BANDWIDTH: tl.constexpr, SLOTS: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    """Write where the nonzeros of one node's map begin and end in each window."""
+    row = tl.program_id(1).to(tl.int64) * num_nodes + tl.program_id(0)
+    origin = tl.load(map_starts + row)
+    slots = tl.arange(0, SLOTS)
+    held = tl.load(table + row * BANDWIDTH + slots, mask=slots < BANDWIDTH, other=0)
+    first = tl.load(starts + held)
+    degree = tl.where(slots < BANDWIDTH, (tl.load(starts + held + 1) - first).to(tl.int32), 0)
+    for start in range(0, num_places, PLACES):
+        p = start + tl.arange(0, PLACES)
+        limit = (p * stride)[:, None] + tl.zeros_like(degree)[None]
+        length = degree[None] + tl.zeros_like(limit)
+        begin = tl.sum(_count_before(columns, first[None], length, limit, halvings), 1)
+        end = tl.sum(_count_before(columns, first[None], length, limit + size, halvings), 1)
+        at = row * num_places + p
+        tl.store(begins + at, (origin + begin).to(tl.int32), mask=p < num_places)
+        tl.store(ends + at, (origin + end).to(tl.int32), mask=p < num_places)
+
+
+@Program
 def keep_in_map(
     map_starts, cells, firsts, values, seeds, begins, ends, kept_cells, ranks, kept_begins, kept_ends,
     num_nodes, size, places, below, scale,
@@ -71,7 +142,7 @@ def keep_in_map(
         tl.store(kept_ends + window, (origin + tl.where(end < last, until, count)).to(tl.int32), mask=p < places)
 
 
-@triton.jit
+@Program
 def dense_map(
     x, table, seeds, out, first_node, num_nodes, num_features, below, scale,
     RATE: tl.constexpr, BANDWIDTH: tl.constexpr, COLUMNS: tl.constexpr,

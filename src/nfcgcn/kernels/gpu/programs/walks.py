@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton
 import triton.language as tl
 
+from nfcgcn.kernels.gpu.launch import Program
 from nfcgcn.kernels.gpu.product import dot
 from nfcgcn.kernels.gpu.programs.maps import number_of, value_of
 
@@ -51,7 +54,7 @@ def _activated(h, ACTIVATION: tl.constexpr):
     return h
 
 
-@triton.jit
+@Program
 def convolve(
     kept_cells, begins, ends, runs, out, num_nodes, filters, size, stride, places,
     BANDWIDTH: tl.constexpr, WIDTH: tl.constexpr, NODES: tl.constexpr, FILTERS: tl.constexpr,
@@ -74,7 +77,7 @@ def convolve(
     tl.store(out + at, h, mask=inside[:, None] & (f < filters)[None])
 
 
-@triton.jit
+@partial(Program, sizes=("per_program",))
 def project(
     kept_cells, begins, ends, runs, matrix, out, num_nodes, filters, size, stride, places, hidden, per_program,
     MODE: tl.constexpr, ACTIVATION: tl.constexpr, BANDWIDTH: tl.constexpr, WIDTH: tl.constexpr,
@@ -106,7 +109,7 @@ def project(
     tl.store(out + at, total, mask=inside[:, None] & (k < hidden)[None])
 
 
-@triton.jit
+@partial(Program, sizes=("chunk_start", "chunk_size", "per_program"))
 def project_backward(
     kept_cells, begins, ends, runs, matrix, grad, grad_conv, grad_matrix, chunk_start, chunk_size, num_nodes,
     filters, size, stride, places, hidden, per_program,
