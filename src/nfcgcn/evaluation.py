@@ -16,11 +16,12 @@ import torch
 from scipy.special import stdtr, stdtrit
 
 from nfcgcn.config.registry import Config
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.prediction import predict as predict
+from nfcgcn.memory import available
 from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.training import Epoch, Run, fit_together
+from nfcgcn.training import Epoch, Run, SeriesError, fit_together
 
 
 class Summary(TypedDict):
@@ -108,24 +109,25 @@ def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:
     return float(np.mean(predictions[nodes] == graph.labels[nodes]))
 
 
-def confusion(predictions: Ints, graph: Graph, nodes: Ints) -> Ints:
-    """Count `nodes` by true class (row) and predicted class (column)."""
-    from sklearn.metrics import confusion_matrix
+def confusion(labels: Ints, predictions: Ints, num_classes: int) -> Ints:
+    """Count nodes by true class (row) and predicted class (column)."""
+    # By NumPy: loading scikit-learn for it takes longer than a run of Cora.
+    pairs = labels * num_classes + predictions
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
-    matrix: Ints = confusion_matrix(graph.labels[nodes], predictions[nodes], labels=np.arange(graph.num_classes))
-    return matrix
 
-
-def class_scores(predictions: Ints, graph: Graph, nodes: Ints) -> list[ClassScore]:
-    """Return precision, recall and F1 of each class over `nodes`; an empty ratio counts as 0."""
-    from sklearn.metrics import precision_recall_fscore_support
-
-    columns = precision_recall_fscore_support(
-        graph.labels[nodes], predictions[nodes], labels=np.arange(graph.num_classes), zero_division=0
+def class_scores(labels: Ints, predictions: Ints, class_names: Sequence[str]) -> list[ClassScore]:
+    """Return precision, recall and F1 of each class; an empty ratio counts as 0."""
+    count = len(class_names)
+    right = np.bincount(labels[labels == predictions], minlength=count)
+    true, predicted = (np.bincount(classes, minlength=count) for classes in (labels, predictions))
+    precision, recall, f1 = (
+        np.divide(part, whole, out=np.zeros(count), where=whole > 0).tolist()
+        for part, whole in ((right, predicted), (right, true), (2 * right, true + predicted))
     )
     return [
-        {"name": graph.class_name(c), "precision": precision, "recall": recall, "f1": f1, "support": int(support)}
-        for c, (precision, recall, f1, support) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
+        {"name": name, "precision": precision[c], "recall": recall[c], "f1": f1[c], "support": int(true[c])}
+        for c, name in enumerate(class_names)
     ]
 
 
@@ -135,28 +137,63 @@ def repeat(
     seeds: Sequence[int],
     *,
     device: torch.device | str = "cpu",
+    jobs: int = 1,
     on_epoch: Callable[[int, Epoch], None] | None = None,
 ) -> list[Repeat]:
     """Train once per seed and score each run's best state once on its test nodes.
 
-    A run that is interrupted is scored and ends the series.
+    On the CPU up to ``jobs`` seeds train at the same time; see :func:`nfcgcn.training.fit_together`. A run that is
+    interrupted is scored and ends the series. If a run diverges, or its process dies, the error is an
+    :class:`UnfinishedError`, which has the runs before it, unless there are none.
     """
-    labels = np.unique(graph.labels[graph.labels >= 0])
-    if len(labels) == 1:
-        only = graph.class_name(int(labels[0]))
-        raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
+    check_classes(graph)
     splits = [config.split.make(graph, seed) for seed in seeds]
     if not all(len(split.test) for split in splits):
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
     models = [config.build(graph, seed) for seed in seeds]
+    jobs = max(1, min(jobs, int(available() / (2 * config.memory(graph)))))  # the estimate is a lower bound
     callback = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[run], epoch))
-    runs = fit_together(models, graph, splits, config.training, seeds=seeds, device=device, on_epoch=callback)
+    failure: SeriesError | None = None
+    try:
+        runs: Sequence[Run] = fit_together(
+            models, graph, splits, config.training, seeds=seeds, device=device, jobs=jobs, on_epoch=callback
+        )
+    except SeriesError as error:
+        if not error.finished:
+            raise
+        runs, failure = error.finished, error
     repeats = []
     for seed, split, model, run in zip(seeds, splits, models, runs, strict=False):  # an interrupted series is shorter
         predictions = predict(model, graph, device=device)
         score = accuracy(predictions, graph, split.test)
         repeats.append(Repeat(seed, split, run, model, predictions, score))
+    if failure is not None:
+        raise UnfinishedError(str(failure), repeats) from failure
     return repeats
+
+
+class UnfinishedError(NFCError):
+    """A series of runs that ended early, because one of them failed."""
+
+    def __init__(self, reason: str, repeats: Sequence[Repeat]) -> None:
+        super().__init__(reason)
+        self.repeats = repeats
+        """The runs that had ended before."""
+
+
+def check_classes(graph: Graph) -> None:
+    """Refuse labels from which nothing can be learnt, or among which one is probably a code for "no label"."""
+    present = np.unique(graph.labels[graph.labels >= 0])
+    if len(present) == 1:
+        only = graph.class_name(int(present[0]))
+        raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
+    if graph.class_names is None and len(present) and present[-1] >= len(present):
+        gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
+        node = int(np.flatnonzero(graph.labels == present[gap])[0])
+        raise GraphError(
+            f"node {node} of '{graph.name}' has class {present[gap]}, but no node has class {gap}; "
+            "write -1 for a missing label, and number the classes from 0 without gaps"
+        )
 
 
 def describe(
@@ -218,7 +255,8 @@ def environment(device: torch.device) -> dict[str, Any]:
 def hardware(device: torch.device) -> str:
     """Return the name of the processor that the run used, and for a CPU the number of threads."""
     name = processor(device)
-    return name if device.type == "cuda" else f"{name}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return name if device.type == "cuda" else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def processor(device: torch.device) -> str:

@@ -31,15 +31,15 @@ from nfcgcn.reproduction import (
 from nfcgcn.reproduction.experiment import Setup, entries, read_experiment
 from nfcgcn.reproduction.ledger import FILE
 from nfcgcn.reproduction.measurement import degrees, describe_machine, measure, reach
-from nfcgcn.reproduction.runner import delayed_interrupt
 from nfcgcn.reproduction.schedule import unfinished
 from nfcgcn.training import Run
+from nfcgcn.training.processes import delayed
 
 CPU = torch.device("cpu")
 FAULTS = """
 import resource
 import torch
-from nfcgcn.reproduction.runner import keep_memory
+from nfcgcn.kernels.threads import settle_in
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -48,7 +48,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 plain = faults()
-keep_memory()
+settle_in()
 faults()
 print(plain, faults())
 """
@@ -226,7 +226,7 @@ def test_a_killed_series_continues_where_it_was(folder):
         (alone,) = measure(entry.setup, graph, [3], device=CPU)
         record = stored[entry.setup.id, 3]
         assert record["where"] == describe_machine(CPU)
-        assert record["hardware"].endswith(", 1 threads")
+        assert record["hardware"].endswith(", 1 thread")
         for name in ("test_accuracy", "val_accuracy", "best_epoch", "parameters", "config", "reach99"):
             assert record[name] == alone[name], name
         assert "history" not in record
@@ -328,7 +328,7 @@ def test_ctrl_c_waits_until_a_process_is_started():
 
     def start_and_wait():
         nonlocal finished
-        with delayed_interrupt():
+        with delayed(signal.SIGINT):
             # Threads inherit the mask: unblock Ctrl-C while this one starts, as it was when others started.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             thread = threading.Thread(target=interrupt)

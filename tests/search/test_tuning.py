@@ -251,10 +251,12 @@ def test_ctrl_c_before_the_first_trial_ended(graph):
 
 def test_a_training_that_fails_is_no_end_of_the_search(graph, tmp_path):
     settings = {**QUICK, "learning_rate": 1e30}
-    with pytest.raises(TuningError, match=r"^every trial failed; the last error: training diverged in epoch 1: "):
+    with pytest.raises(
+        TuningError, match=r"^every trial failed; the last error: training diverged in epoch 1 with seed 0: "
+    ):
         search(graph, settings=settings, study=tmp_path / "study.jsonl", trials=2)
     assert (tmp_path / "study.jsonl").read_text().count('"failed"') == 2
-    assert (tmp_path / "study.jsonl").read_text().count('"note":"training diverged in epoch 1: ') == 2
+    assert (tmp_path / "study.jsonl").read_text().count('"note":"training diverged in epoch 1 with seed 0: ') == 2
     # Had the first one failed alone, the others would still be tried.
     study = tmp_path / "other.jsonl"
     search(graph, study=study, trials=1)

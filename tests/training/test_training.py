@@ -322,7 +322,7 @@ def test_validation_leaves_nothing_to_chance(make, sparse_graph):
 
 
 def test_divergence_is_said(sparse_graph):
-    text = "training diverged in epoch 1: the loss is not finite; lower `learning_rate`, now 1e+30"
+    text = "training diverged in epoch 1 with seed 0: the loss is not finite; lower `learning_rate`, now 1e+30"
     with pytest.raises(NFCError, match=message(text)):
         train(sparse_graph, MODELS["gcn"], learning_rate=1e30)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nfcgcn.errors import NFCError
+from nfcgcn.files import sync
 from nfcgcn.settings import one_line
 
 FILE = "cells.jsonl"
@@ -142,6 +143,7 @@ class Ledger:
             folder.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self.path.open("a+b", buffering=0)
             self._locks: BinaryIO = (folder / LOCK).open("a+b", buffering=0)
+            sync(folder)
         except OSError as error:
             raise LedgerError(f"cannot write to {folder}: {error.strerror or error}") from error
         self._offset = self._lines = 0

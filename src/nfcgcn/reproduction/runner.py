@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
-import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import connection, get_context, resource_tracker
@@ -22,15 +19,15 @@ import torch
 from nfcgcn.data import load
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Graph
+from nfcgcn.kernels.threads import available, settle_in
 from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
 from nfcgcn.reproduction.measurement import describe_machine, measure
 from nfcgcn.reproduction.schedule import Task, estimate, unfinished
 from nfcgcn.settings import one_line
+from nfcgcn.training.processes import delayed
 
 POLL = 0.5
 """Seconds between two checks whether a run that another process claimed is finished."""
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Options of glibc's `mallopt`."""
 
 
 class Progress:
@@ -173,7 +170,7 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
         resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
-        with delayed_interrupt():
+        with delayed(signal.SIGINT):
             self.process.start()
         theirs.close()
         self.task: Task | None = None
@@ -207,52 +204,17 @@ class _Worker:
         self.process.join()
 
 
-@contextmanager
-def delayed_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the block ends, and block it in processes that are started meanwhile.
-
-    Only the first process handles Ctrl-C: a new process inherits the mask. For this process the mask is not enough,
-    because another of its threads may receive the signal, and Python then interrupts the main thread all the same. A
-    process that is only half started would print a traceback.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    arrived: list[int] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handler = signal.signal(signal.SIGINT, lambda number, _: arrived.append(number)) if in_main_thread else None
-    try:
-        yield
-    finally:
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if arrived:
-        signal.raise_signal(signal.SIGINT)
-
-
 def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:
     """Run tasks from the pipe until it closes."""
     if threads:
         torch.set_num_threads(threads)
-        keep_memory()
+        settle_in()
     graphs = cache(lambda dataset: _load(dataset, data_dir))
     try:
         while True:
             pipe.send(_try(pipe.recv(), graphs, torch.device(device)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-
-
-def keep_memory() -> None:
-    """Make the C library keep the memory that this process frees, if it is glibc.
-
-    Every step allocates tensors of some MiB. If their memory went back to the system each time, the system would clear
-    it each time: that took a third of GAT's time on PubMed, and more than half of the time of NFC-GCN with
-    `representation_dropout`.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_MAX, 0)
-        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _load(dataset: str, data_dir: Path | None) -> Graph:
@@ -273,9 +235,6 @@ def _try(task: Task, graphs: Callable[[str], Graph], device: torch.device) -> tu
 
 def choose_jobs(device: torch.device) -> int:
     """Return how many processes suit this machine."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        cores = os.cpu_count() or 1
+    cores = available()
     # A GPU waits for the processes that compile and launch kernels; more than a dozen only fill its memory.
     return cores if device.type == "cpu" else max(1, min(12, cores - 2))

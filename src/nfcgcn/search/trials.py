@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from nfcgcn.errors import NFCError
+from nfcgcn.files import sync
 from nfcgcn.randomness import generator
 from nfcgcn.settings import one_line
 
@@ -139,6 +140,12 @@ class Trials:
                 trial = self._study.ask(self._ranges)
                 trial.set_user_attr("place", place)
                 return trial
+
+    def report(self, trial: OptunaTrial, result: Trial) -> bool:
+        """Store how a trial does so far; return whether it is behind the others."""
+        with _plain_errors(self._path):
+            trial.report(result.accuracy, len(result.accuracies))
+            return trial.should_prune()
 
     def finish(self, trial: OptunaTrial, result: Trial) -> None:
         """Store the result of a trial."""
@@ -282,6 +289,7 @@ class _Presence:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise TuningError(f"{path} is not a regular file; choose another file with --study")
         self._file = path.open("ab")
+        sync(path.parent)
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -345,8 +353,11 @@ def _plain_errors(path: Path | None) -> Iterator[None]:
     except Exception as error:
         if path is None:
             raise
-        if isinstance(error, OSError):
-            reason = error.strerror or one_line(error)
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):  # Optuna may fail again while it clears up
+            cause = cause.__context__
+        if isinstance(cause, OSError):
+            reason = cause.strerror or one_line(cause)
             raise TuningError(f"cannot use {path}: {reason}; choose another file with --study") from error
         reason = one_line(error) or type(error).__name__
         raise TuningError(

@@ -16,12 +16,13 @@ import torch
 
 from nfcgcn.config.registry import MODELS, Config
 from nfcgcn.errors import NFCError
+from nfcgcn.evaluation import check_classes
 from nfcgcn.files import write_text
 from nfcgcn.graph import Graph, Split
 from nfcgcn.search.ranges import search_ranges, with_params
 from nfcgcn.search.trials import Search, Trial, Trials, TuningError
 from nfcgcn.settings import one_line, write_settings
-from nfcgcn.training import Epoch, fit
+from nfcgcn.training import Epoch, fit_together
 
 if TYPE_CHECKING:
     from optuna.trial import Trial as OptunaTrial
@@ -82,6 +83,7 @@ def tune(
     held: Collection[str] = (),
     study: Path | None = None,
     device: torch.device | str = "cpu",
+    jobs: int = 1,
     on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None = None,
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
@@ -90,13 +92,14 @@ def tune(
     the best validation accuracies. Before the search, all labels except those of training and validation nodes are
     removed. Settings in ``held`` do not change. ``minutes`` and ``trials`` limit the whole search. The file ``study``,
     an Optuna journal, stores every trial: a search that was stopped or killed continues where it was and ends with the
-    same result. Several processes can share one search; the times of their trials add up. ``on_epoch`` is called with
-    the finished trials, the seconds spent and the figures of the epoch. Ctrl-C ends the search and keeps the best
-    trial.
+    same result. Several processes can share one search; the times of their trials add up. On the CPU up to ``jobs``
+    seeds of a trial train at the same time. ``on_epoch`` is called with the finished trials, the seconds spent and the
+    figures of the epoch. Ctrl-C ends the search and keeps the best trial.
     """
     check_optuna()
     if not 0 < minutes < math.inf:
         raise TuningError(f"`minutes` must be above 0, got {minutes}")
+    check_classes(graph)
     split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
     graph = _without_other_labels(graph, split)
     split.check(graph)
@@ -109,7 +112,7 @@ def tune(
         settings=config.values,
         searched={name: repr(d) for name, d in ranges.items()},
     )
-    task, interrupted, out_of_time = _Task(graph, split, seeds, device), False, False
+    task, interrupted, out_of_time = _Task(graph, split, seeds, device, jobs), False, False
     with _quiet_optuna(), Trials(search, ranges, study) as kept:
         try:
             out_of_time = _try_settings(task, config, kept, _Budget(60 * minutes, trials or math.inf, on_epoch))
@@ -160,10 +163,10 @@ def check_preset_path(path: Path) -> None:
     try:
         with path.open("rb") as file:
             ours = file.read(len(SIGNATURE)) == SIGNATURE.encode()
-    except FileNotFoundError:
-        return
-    except OSError:
+    except (IsADirectoryError, PermissionError):
         ours = False
+    except OSError:  # it is not there, or cannot be: `check_writable` says why
+        return
     if not ours:
         raise TuningError(f"{path} exists and was not written by `nfcgcn tune`; choose another file with --out")
 
@@ -215,7 +218,7 @@ def _try_settings(task: _Task, config: Config, kept: Trials, budget: _Budget) ->
             return False
         clock = _Clock(time.perf_counter() - spent, budget, done)
         try:
-            trial = task.attempt(with_params(config, asked.params), asked, clock)
+            trial = task.attempt(with_params(config, asked.params), asked, kept, clock)
             kept.finish(asked, replace(trial, seconds=clock.seconds - spent))
         except BaseException as error:
             kept.give_up(asked)
@@ -232,24 +235,34 @@ class _Task:
     split: Split
     seeds: Sequence[int]
     device: torch.device | str
+    jobs: int
 
-    def attempt(self, config: Config, asked: OptunaTrial, clock: _Clock) -> Trial:
-        """Train once per seed, but stop early if the first seeds do badly."""
+    def attempt(self, config: Config, asked: OptunaTrial, kept: Trials, clock: _Clock) -> Trial:
+        """Train once per seed, but stop early if the first seeds do badly.
+
+        Up to `jobs` seeds train at the same time; which of them count does not depend on that.
+        """
         trial = Trial(dict(asked.params), [], 0.0, "complete")
-        for seed in self.seeds:
+        for first in range(0, len(self.seeds), self.jobs):
+            seeds = self.seeds[first : first + self.jobs]
             try:
-                model = config.build(self.graph, seed)
-                run = fit(
-                    model, self.graph, self.split, config.training, seed=seed, device=self.device, on_epoch=clock.tick
-                )
+                models = [config.build(self.graph, seed) for seed in seeds]
+                splits = [self.split] * len(seeds)
+                runs = fit_together(
+                    models, self.graph, splits, config.training, seeds=seeds, device=self.device, jobs=self.jobs,
+                    on_epoch=lambda _, epoch: clock.tick(epoch),
+                )  # fmt: skip
             except FAILURES as error:
+                if len(seeds) > 1:  # one after the other, an earlier seed might have ended the trial
+                    return replace(self, jobs=1).attempt(config, asked, kept, clock)
                 return replace(trial, state="failed", note=one_line(error))
-            if run.interrupted:
+            if len(runs) < len(seeds) or any(run.interrupted for run in runs):
                 raise KeyboardInterrupt
-            trial.accuracies.append(run.best["val_accuracy"])
-            asked.report(trial.accuracy, len(trial.accuracies))
-            if len(trial.accuracies) < len(self.seeds) and asked.should_prune():
-                return replace(trial, state="pruned")
+            for run in runs:
+                trial.accuracies.append(run.best["val_accuracy"])
+                is_behind = kept.report(asked, trial)
+                if len(trial.accuracies) < len(self.seeds) and is_behind:
+                    return replace(trial, state="pruned")
         return trial
 
 

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.graph import Graph, Split
+from nfcgcn.kernels.threads import available
 from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.training import cuda_graph
+from nfcgcn.training import cuda_graph, processes
 from nfcgcn.training.loop import fit_in_steps
-from nfcgcn.training.values import Epoch, Judges, Monitor, Run, Stopping, TrainingConfig, choose_device
+from nfcgcn.training.values import (
+    DivergedError,
+    Epoch,
+    Judges,
+    Monitor,
+    Run,
+    SeriesError,
+    Stopping,
+    TrainingConfig,
+    choose_device,
+)
 
-__all__ = ["Epoch", "Monitor", "Run", "Stopping", "TrainingConfig", "choose_device", "fit", "fit_together"]
+__all__ = [
+    "DivergedError",
+    "Epoch",
+    "Monitor",
+    "Run",
+    "SeriesError",
+    "Stopping",
+    "TrainingConfig",
+    "choose_device",
+    "fit",
+    "fit_together",
+]
 
 log = logging.getLogger("nfcgcn")
 
@@ -71,13 +97,16 @@ def fit_together(
     *,
     seeds: Sequence[int],
     device: torch.device | str = "cpu",
+    jobs: int = 1,
     on_epoch: Callable[[int, Epoch], None] | None = None,
 ) -> list[Run]:
     """Train several models, each with its own split and seed, and return how each went; see :func:`fit`.
 
     On a GPU, NFC-GCNs of the same shape on splits of the same size train side by side: one kernel launch serves them
-    all, and each result is bit for bit what the model would reach alone. Otherwise they train one after the other.
-    ``on_epoch`` is called with the number of the model and its epoch. An interruption ends the series.
+    all. On the CPU up to ``jobs`` models train at the same time, each in a process of its own, on Linux. Otherwise they
+    train one after the other. Each result is bit for bit what the model would reach alone. ``on_epoch`` is called with
+    the number of the model and its epoch. An interruption ends the series. A run that fails ends it with an error,
+    which has the runs before it.
     """
     config, device = config or TrainingConfig(), torch.device(device)
     if device.type == "cuda" and len(models) > 1:
@@ -91,6 +120,8 @@ def fit_together(
             return cuda_graph.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
         except cuda_graph.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
+    if device.type == "cpu" and min(jobs, len(models)) > 1 and processes.can_fork():
+        return _fit_in_processes(models, graph, splits, config, seeds, jobs, on_epoch)
     runs: list[Run] = []
     for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
         callback = None if on_epoch is None else partial(on_epoch, number)
@@ -103,6 +134,47 @@ def fit_together(
             if not runs:
                 raise
             break
+        except DivergedError as error:
+            error.finished = runs
+            raise
         if runs[-1].interrupted:
             break
+    return runs
+
+
+def _fit_in_processes(
+    models: Sequence[NodeClassifier],
+    graph: Graph,
+    splits: Sequence[Split],
+    config: TrainingConfig,
+    seeds: Sequence[int],
+    jobs: int,
+    on_epoch: Callable[[int, Epoch], None] | None,
+) -> list[Run]:
+    splits[0].check(graph)  # warnings are shown once, and by this process
+    jobs = min(jobs, len(models))
+    # One epoch before the forks: it loads or compiles the kernels and makes what depends on the graph alone, and all
+    # processes share that. An error will come again where it belongs.
+    with suppress(NFCError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(copy.deepcopy(models[0]), graph, splits[0], replace(config, epochs=1), seed=seeds[0])
+
+    def work(number: int, tell: Callable[[Epoch], None] | None) -> Run:
+        return fit(models[number], graph, splits[number], config, seed=seeds[number], on_epoch=tell)
+
+    names, start = [f"seed {seed}" for seed in seeds], time.perf_counter()
+    threads = max(1, min(torch.get_num_threads(), available()) // jobs)
+    failure: SeriesError | None = None
+    try:
+        runs = processes.in_processes(work, len(models), jobs=jobs, threads=threads, names=names, on_epoch=on_epoch)
+    except SeriesError as error:
+        runs, failure = list(error.finished), error
+    seconds = (time.perf_counter() - start) / max(1, len(runs))
+    runs = [replace(run, seconds=seconds) for run in runs]
+    for model, run in zip(models, runs, strict=False):  # an interrupted series is shorter
+        model.load_state_dict(run.state)
+        model.eval()
+    if failure is not None:
+        failure.finished = runs
+        raise failure
     return runs

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.kernels.choice import triton_refusal
@@ -35,8 +37,6 @@ class Refusal(Exception):  # noqa: N818  (not an error: training takes another w
 class One(nn.Module):
     """A single model of any kind, called as a stack of one."""
 
-    num_draws = 0
-
     def __init__(self, model: NodeClassifier, x: Tensor, edge_index: Tensor) -> None:
         super().__init__()
         self.model, self.inputs = model, (x, edge_index)
@@ -48,10 +48,34 @@ class One(nn.Module):
         scores: Tensor = self.model(*self.inputs)
         return scores[None]
 
+    def forget(self) -> None:
+        """Forget what former passes have derived from the graph: nothing."""
+
+    def draw_seeds(self, _: int) -> list[int]:
+        """Return the seeds that a training pass needs: none, it draws its masks on the device."""
+        return []
+
     def states(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
         """Return the state of the model with these values."""
         state = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         return [state | {name: v.detach().cpu().clone() for name, v in zip(self.names, values, strict=True)}]
+
+
+class _Start(torch.autograd.Function):
+    """A number from which a backward pass starts with a given gradient of the scores.
+
+    Given to `Tensor.backward`, the gradient would be checked by code that loads SymPy, which takes seconds.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, grad: Tensor) -> Tensor:
+        ctx.save_for_backward(grad)
+        return scores.new_empty(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        return *ctx.saved_tensors, None
 
 
 class Trainer:
@@ -69,8 +93,9 @@ class Trainer:
         self.net, self.config, self.seeds, self.device = net, config, seeds, device
         from nfcgcn.kernels.gpu.adam import adam
         from nfcgcn.kernels.gpu.cross_entropy import cross_entropy
+        from nfcgcn.kernels.gpu.launch import compile_ahead
 
-        self.adam, self.cross_entropy = adam, cross_entropy
+        self.adam, self.cross_entropy, self.compile_ahead = adam, cross_entropy, compile_ahead
         y = graph.y.to(device)
         self.params = list(self.net.parameters())
         self.train_nodes, self.val_nodes = (_stacked(nodes).to(device) for nodes in zip(*parts, strict=True))
@@ -81,14 +106,13 @@ class Trainer:
         self.corrections = corrections(config.epochs).to(device)
         runs = len(seeds)
         self.epoch = torch.zeros(1, dtype=torch.int64, device=device)
-        self.draws = torch.zeros(config.epochs, self.net.num_draws, runs, dtype=torch.int64, device=device)
+        self.draws = self.draw_seeds().to(device)
         self.history = torch.zeros(config.epochs, 4, runs, dtype=torch.float64, device=device)
         self.best = torch.zeros(2, runs, dtype=torch.float64, device=device)
         self.best_epoch = torch.zeros(runs, dtype=torch.int64, device=device)
         self.stopped = torch.zeros(runs, dtype=torch.bool, device=device)
         self.best_params = [torch.zeros_like(p) for p in self.params]
         self.start_params = [p.detach().clone() for p in self.params]
-        self.draw_seeds()
 
     def train_step(self) -> Tensor:
         """Make a step; return loss and accuracy of its training pass, ``[2, S]``."""
@@ -98,7 +122,7 @@ class Trainer:
         seeds = self.draws.index_select(0, self.epoch)[0]
         scores = self.net(seeds)
         loss, accuracy, grad = self.cross_entropy(scores, self.train_nodes, self.train_labels, grad=True)
-        scores.backward(grad)
+        _Start.apply(scores, grad).backward()  # type: ignore[no-untyped-call]
         for p, moments, decay in zip(self.params, self.moments, self.decays, strict=True):
             if p.grad is None:
                 raise Refusal("the scores do not depend on one of the parameters")
@@ -140,14 +164,13 @@ class Trainer:
         for t in (*self.moments, self.epoch, self.history, self.best, self.best_epoch, self.stopped):
             t.zero_()
 
-    def draw_seeds(self) -> None:
-        """Draw the seeds of all masks, for each run as if it trained alone."""
-        if not self.net.num_draws:
-            return
+    def draw_seeds(self) -> Tensor:
+        """Draw all seeds of all epochs, ``[epochs, draws, S]``, for each run as if it trained alone."""
+        drawn = []
         for run, seed in enumerate(self.seeds):
             with torch_randomness(seed, "training"):
-                numbers = [int(torch.randint(2**62, ())) for _ in range(self.draws[:, :, run].numel())]
-            self.draws[:, :, run] = torch.tensor(numbers).view(self.draws.shape[:2])
+                drawn.append([self.net.draw_seeds(run) for _ in range(self.config.epochs)])
+        return torch.tensor(drawn, dtype=torch.int64).permute(1, 2, 0).contiguous()
 
     def capture(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
         """Capture a step as a graph, then reset the state to that before the first epoch."""
@@ -155,6 +178,9 @@ class Trainer:
         side.wait_stream(torch.cuda.current_stream(self.device))
         graph = torch.cuda.CUDAGraph()
         try:
+            self.compile_ahead(step, side)
+            self.net.forget()
+            self.reset()
             with torch.cuda.stream(side):
                 for _ in range(WARM_UP):
                     step()
@@ -249,7 +275,7 @@ class Record:
                     continue
                 keys = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
                 epoch: Epoch = {"epoch": number, **dict(zip(keys, values, strict=True))}  # type: ignore[typeddict-item]
-                check_finite(epoch, self.trainer.config)
+                check_finite(epoch, self.trainer.config, self.trainer.seeds[run])
                 self.histories[run].append(epoch)
                 best = self.best[run]
                 if best is None or stopping.merit(epoch) > stopping.merit(best):

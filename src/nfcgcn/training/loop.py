@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.graph import Graph, Ints
+from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
+from nfcgcn.training.adam import Adam
 from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
 
 
+@one_pool()
 def fit_in_steps(
     model: NodeClassifier,
     graph: Graph,
@@ -31,7 +34,7 @@ def fit_in_steps(
     x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
     train, val = (torch.from_numpy(nodes).to(device) for nodes in parts)
     y_val = y[val]
-    optimizer = torch.optim.Adam(parameter_groups(model, config), lr=config.learning_rate)
+    optimizer = Adam(model, config)
     stopping = config.stopping
     history: list[Epoch] = []
     best: Epoch | None = None
@@ -46,7 +49,7 @@ def fit_in_steps(
                     **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y),
                     **_validate(model, x, edge_index, val, y_val),
                 }
-                check_finite(epoch, config)
+                check_finite(epoch, config, seed)
                 history.append(epoch)
                 if best is None or stopping.merit(epoch) > stopping.merit(best):
                     best, state = epoch, _copy_state(model)
@@ -64,13 +67,6 @@ def fit_in_steps(
     return Run(tuple(history), best, state, time.perf_counter() - start, interrupted)
 
 
-def parameter_groups(model: NodeClassifier, config: TrainingConfig) -> list[dict[str, Any]]:
-    """Return the parameters as an optimizer takes them: those with L2 regularisation, then the others."""
-    decayed = model.decayed_parameters()
-    others = [p for p in model.parameters() if all(p is not d for d in decayed)]
-    return [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
-
-
 class _Training(TypedDict):
     train_loss: float
     train_accuracy: float
@@ -86,7 +82,7 @@ def _batches(nodes: Tensor, batch_size: int | None) -> tuple[Tensor, ...]:
 
 def _train_epoch(
     model: NodeClassifier,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     x: Tensor,
     edge_index: Tensor,
     batches: tuple[Tensor, ...],
@@ -97,7 +93,7 @@ def _train_epoch(
     total = sum(map(len, batches))
     figures: _Training = {"train_loss": 0.0, "train_accuracy": 0.0}
     for nodes in batches:
-        optimizer.zero_grad()
+        optimizer.forget_gradients()
         scores = model.score_nodes(x, edge_index, nodes)
         loss = F.cross_entropy(scores, y[nodes])
         loss.backward()  # type: ignore[no-untyped-call]

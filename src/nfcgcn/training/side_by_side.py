@@ -12,6 +12,7 @@ from nfcgcn.kernels.choice import Precision
 from nfcgcn.kernels.choice import refusal as kernel_refusal
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.model import NFCGCN
+from nfcgcn.method.sampling import adjacency_lists, draw_seed, next_draw, rank_by_similarity
 
 
 def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
@@ -22,8 +23,6 @@ def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
     if any(_shape(m) != _shape(first) for m in models):
         return "the models differ in shape"
     config = first.config
-    if config.resample == "epoch":
-        return "neighbours are drawn again for every step"
     if config.representation_dropout:
         return "dropout on the convolution's output needs all of it in memory"
     if config.classifier != "none":
@@ -51,6 +50,7 @@ class SideBySide(nn.Module):
 
     def __init__(self, models: Sequence[NFCGCN], x: Tensor, edge_index: Tensor, precision: Precision) -> None:
         super().__init__()
+        from nfcgcn.kernels.gpu.neighbour_draw import Source
         from nfcgcn.kernels.gpu.tables import Options, Tables
 
         self.names = [name for name, _ in models[0].named_parameters()]
@@ -62,8 +62,15 @@ class SideBySide(nn.Module):
             p for p, name in zip(self.stacked, self.names, strict=True) if first.get_parameter(name) is decayed[0]
         ]
         x = first.scale(x)
-        tables = torch.stack([m.nfc.table(x, edge_index) for m in models])
+        # Those of evaluation; training may draw its own.
+        tables = torch.stack([m.eval().nfc.table(x, edge_index) for m in models])
         self.tables = Tables(x, tables)
+        self.source = None
+        if first.config.resample == "epoch":
+            lists = adjacency_lists(edge_index, x.shape[0], x.device)
+            by_rank = first.config.slot_order == "similarity"
+            self.source = Source(self.tables, *lists, rank_by_similarity(x, *lists) if by_rank else None)
+        self.neighbour_seeds = [m.nfc.seed for m in models]
         matrix, transpose, _ = normalised_adjacency(edge_index, x.shape[0], x.dtype)
         self.adjacency = _short(matrix), _short(transpose)
         c = first.config
@@ -71,13 +78,18 @@ class SideBySide(nn.Module):
         self.map_dropout, self.dropout = c.map_dropout, c.dropout
         self.options = {rate: Options(c.stride, c.activation, rate, precision) for rate in {0.0, c.map_dropout}}
 
-    @property
-    def num_draws(self) -> int:
-        """How many mask seeds a training pass needs per run: as many as the model alone would draw, in that order."""
-        return (self.map_dropout > 0) + max(self.num_layers - 1, 0) * (self.dropout > 0)
+    def forget(self) -> None:
+        """Forget what former passes have derived from the tables."""
+        self.tables = self.tables.copy()
+
+    def draw_seeds(self, run: int) -> list[int]:
+        """Draw the seeds that a training pass of one run needs, as the model alone would draw them, in that order."""
+        neighbours = [draw_seed(self.neighbour_seeds[run], next_draw())] if self.source else []
+        num_masks = (self.map_dropout > 0) + max(self.num_layers - 1, 0) * (self.dropout > 0)
+        return neighbours + [int(torch.randint(2**62, ())) for _ in range(num_masks)]
 
     def forward(self, seeds: Tensor) -> Tensor:
-        """Return class scores ``[S, N, C]``; in training the masks come from ``seeds [draws, S]``."""
+        """Return class scores ``[S, N, C]``; in training neighbours and masks come from ``seeds [draws, S]``."""
         from nfcgcn.kernels.gpu.masks import relu_dropout
         from nfcgcn.kernels.gpu.node_feature_conv import projected_stack
         from nfcgcn.kernels.gpu.product import product, shifted, sparse_product
@@ -87,8 +99,9 @@ class SideBySide(nn.Module):
         matrices = layers or [params["classifier.weight"].mT]
         map_dropout, dropout = (self.map_dropout, self.dropout) if self.training else (0.0, 0.0)
         draws = iter(seeds)
+        tables = self.source.draw(next(draws)) if self.source and self.training else self.tables
         own = next(draws) if map_dropout else seeds.new_zeros(len(matrices[0]))
-        h: Tensor = projected_stack(self.tables, params["nfc.weight"], matrices[0], own, self.options[map_dropout])
+        h: Tensor = projected_stack(tables, params["nfc.weight"], matrices[0], own, self.options[map_dropout])
         if not self.num_layers:
             return shifted(h, params["classifier.bias"])
         h = sparse_product(*self.adjacency, h)

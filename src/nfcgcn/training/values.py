@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -93,10 +94,25 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def check_finite(epoch: Epoch, config: TrainingConfig) -> None:
+class SeriesError(NFCError):
+    """What ends a series of runs before its time."""
+
+    finished: Sequence[Run] = ()
+    """The runs of the series before the one that failed."""
+
+
+class DivergedError(SeriesError):
+    """Training whose loss is not finite any more."""
+
+
+class DiedError(SeriesError):
+    """The process of a run has died."""
+
+
+def check_finite(epoch: Epoch, config: TrainingConfig, seed: int) -> None:
     """Raise an error after an epoch whose loss is not finite."""
     if not math.isfinite(epoch["train_loss"] + epoch["val_loss"]):
-        raise NFCError(
-            f"training diverged in epoch {epoch['epoch']}: the loss is not finite; "
+        raise DivergedError(
+            f"training diverged in epoch {epoch['epoch']} with seed {seed}: the loss is not finite; "
             f"lower `learning_rate`, now {config.learning_rate:g}"
         )

@@ -1,0 +1,222 @@
+"""Runs that do not depend on each other, each in a process of its own.
+
+A process is a fork of this one: it has the graph and the models already, and shares their memory as long as it does not
+write to it. What a run learns comes back through a pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+
+from nfcgcn.errors import NFCError
+from nfcgcn.training.values import DiedError, Epoch, Run, SeriesError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 10.0
+"""Seconds that an interrupted process gets to hand in its best state."""
+
+
+def can_fork() -> bool:
+    """Say whether runs can have their own processes here: forks are reliable on Linux only."""
+    return sys.platform == "linux"
+
+
+def in_processes(
+    work: Callable[[int, Callable[[Epoch], None] | None], Run],
+    count: int,
+    *,
+    jobs: int,
+    threads: int,
+    names: Sequence[str],
+    on_epoch: Callable[[int, Epoch], None] | None,
+) -> list[Run]:
+    """Call ``work(number, on_epoch)`` for each number below `count`, at most `jobs` at a time, and return the results.
+
+    Each process uses so many `threads`. Ctrl-C ends all runs; those that have a best state are returned, in order, up
+    to the first that has none, and the last of them is marked as interrupted. After an error in one run, which is raised here, those before it still end as they would
+    have, those behind it do not; ``names`` says whose a process was that died.
+    """
+    waiting, runs, errors = deque(range(count)), dict[int, Run](), dict[int, Exception]()
+    interrupted = False
+    with _Workers(work, threads, report=on_epoch is not None) as workers:
+        try:
+            while waiting or workers.running:
+                while waiting and len(workers.running) < jobs:
+                    workers.start(waiting.popleft())
+                for number, kind, value in workers.hear():
+                    if kind == "epoch" and on_epoch:
+                        on_epoch(number, value)
+                    elif kind == "run":
+                        runs[number] = value
+                    elif kind in ("error", "died"):
+                        errors[number] = value if kind == "error" else _death(names[number], value)
+                        waiting.clear()
+                        workers.stop(lambda other, first=number: other > first)  # type: ignore[misc]
+        except KeyboardInterrupt:
+            interrupted = True
+            runs |= workers.interrupt()
+            if 0 not in runs:
+                raise
+    done: list[Run] = []
+    while len(done) in runs:
+        done.append(runs[len(done)])
+    if interrupted:  # also if every run had ended by itself when the signal reached it
+        done[-1] = replace(done[-1], interrupted=True)
+    if errors:
+        error = errors[min(errors)]
+        if isinstance(error, SeriesError):
+            error.finished = done
+        raise error
+    return done
+
+
+def _death(name: str, code: int) -> DiedError:
+    reason = "perhaps for lack of memory; use fewer processes with --jobs"
+    return DiedError(f"the process of {name} died (exit code {code}), {reason}")
+
+
+class _Workers:
+    """The processes that are running."""
+
+    def __init__(self, work: Callable[..., Run], threads: int, *, report: bool) -> None:
+        self.work, self.threads, self.report = work, threads, report
+        self.running: dict[Connection, tuple[int, Any]] = {}
+        self.context = get_context("fork")
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(lambda _: True)
+
+    def stop(self, which: Callable[[int], bool]) -> None:
+        """Kill the runs with these numbers."""
+        for pipe, (number, process) in list(self.running.items()):
+            if which(number):
+                process.kill()
+                process.join()
+                pipe.close()
+                del self.running[pipe]
+
+    def start(self, number: int) -> None:
+        """Start a run."""
+        ours, theirs = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=self._live, args=(theirs, number, os.getpid()), daemon=True)
+        with delayed(*SIGNALS), _without_fork_warnings():
+            process.start()
+            theirs.close()
+            self.running[ours] = number, process
+
+    def hear(self, timeout: float | None = None) -> Iterator[tuple[int, str, Any]]:
+        """Wait for messages: ``(number, kind, value)``."""
+        for pipe in connection.wait(list(self.running), timeout=timeout):
+            assert isinstance(pipe, Connection)  # noqa: S101
+            if pipe not in self.running:  # stopped since
+                continue
+            number, process = self.running[pipe]
+            try:
+                kind, value = pipe.recv()
+            except (EOFError, OSError):
+                process.join()
+                kind, value = "died", process.exitcode
+            if kind != "epoch":
+                del self.running[pipe]
+                pipe.close()
+                process.join()
+            yield number, kind, _with_tensors(value) if kind == "run" else value
+
+    def interrupt(self) -> dict[int, Run]:
+        """End all runs and return those that have a best state."""
+        for _, process in self.running.values():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+        runs: dict[int, Run] = {}
+        while self.running and connection.wait(list(self.running), timeout=GRACE):
+            runs |= {number: value for number, kind, value in self.hear() if kind == "run"}
+        return runs
+
+    def _live(self, pipe: Connection, number: int, parent: int) -> None:
+        """Do one run in a new process."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal's Ctrl-C only the first process takes notice
+        signal.signal(signal.SIGTERM, _interrupt_once)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked since before the fork
+        torch.set_num_threads(self.threads)
+        warnings.simplefilter("ignore")  # the first process has shown them
+
+        def tell(epoch: Epoch) -> None:
+            if os.getppid() != parent:
+                os._exit(1)
+            if self.report:
+                pipe.send(("epoch", epoch))
+
+        try:
+            run = _without_tensors(self.work(number, tell))
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # half a message would be worth nothing
+            pipe.send(("run", run))
+        except KeyboardInterrupt:
+            pipe.send(("interrupted", None))
+        except Exception as error:
+            try:
+                pipe.send(("error", error))
+            except Exception:  # it cannot be sent
+                pipe.send(("error", NFCError(f"{type(error).__name__}: {error}")))
+
+
+def _interrupt_once(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def delayed(*numbers: signal.Signals) -> Iterator[None]:
+    """Delay signals until the block ends, and block them in processes that are started meanwhile.
+
+    A new process inherits the mask: a half-started one that was interrupted would go on as a copy of this one, or print
+    a traceback. For this process the mask is not enough, because another of its threads may receive the signal, and
+    Python then interrupts the main thread all the same.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    arrived: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    handlers = {n: signal.signal(n, lambda got, _: arrived.append(got)) for n in numbers} if in_main_thread else {}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for signal_number in dict.fromkeys(arrived):
+        signal.raise_signal(signal_number)
+
+
+@contextmanager
+def _without_fork_warnings() -> Iterator[None]:
+    """Python 3.12 warns of forks beside threads; ours hold no lock that a run would need."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        yield
+
+
+def _without_tensors(run: Run) -> Run:
+    """Return the run with arrays in place of tensors, which would be sent as files."""
+    return Run(run.history, run.best, {k: v.numpy() for k, v in run.state.items()}, run.seconds, run.interrupted)  # type: ignore[misc]
+
+
+def _with_tensors(run: Run) -> Run:
+    """Undo `_without_tensors`."""
+    state = {name: torch.from_numpy(np.array(value)) for name, value in run.state.items()}
+    return Run(run.history, run.best, state, run.seconds, run.interrupted)
