@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from killer import Failure
 from nfcgcn import files
 from nfcgcn.errors import DatasetError, GraphError, WriteError
 from nfcgcn.files import (
@@ -25,6 +26,7 @@ from nfcgcn.files import (
     new_file,
     new_folder,
     parsing,
+    read_regular,
     reading,
     to_json,
     write_text,
@@ -83,7 +85,7 @@ def test_what_a_parser_says_is_one_line(tmp_path):
     assert str(caught.value) == f"{tmp_path} is not a valid .npz file: two lines"
     with pytest.raises(DatasetError) as caught, parsing(tmp_path, ".npz"):
         raise MemoryError
-    assert str(caught.value) == f"{tmp_path} is not a valid .npz file: MemoryError"
+    assert str(caught.value) == f"{tmp_path} needs more memory than there is; read less of it, or on a larger machine"
     with pytest.raises(GraphError, match=r"^ours$"), parsing(tmp_path, ".npz"):
         raise GraphError("ours")
 
@@ -212,19 +214,215 @@ def test_a_folder_below_a_file(tmp_path):
         pass
 
 
-def test_a_read_only_parent(tmp_path, monkeypatch):
-    def refuse(*args, **kwargs):
-        raise PermissionError(13, "Permission denied", kwargs.get("dir"))
+PLACES = {
+    "below a file": "file/run",
+    "a name too long": "n" * 256,
+    "a folder's name too long": f"{'n' * 256}/run",
+    "where nothing can be made, not even by root": "/proc/run",
+    "in a folder that cannot be made": "/proc/deep/run",
+    "a loop of links": "loop/run",
+}
 
-    # Root may write everywhere, and tests may run as root: let the system call itself refuse.
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
-    folder = tmp_path / "run"
-    text = f"cannot write {folder}: Permission denied; choose another place"
-    with pytest.raises(WriteError, match=message(text)), new_folder(folder):
-        pass
-    with pytest.raises(WriteError, match=message(text)):
-        write_text(folder, "x")
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path, place):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = sorted(tmp_path.iterdir())
+    path = tmp_path / PLACES[place]
+    told = f"^{re.escape(f'cannot write {path}: ')}.+; choose another place$"
+    for check in (lambda: check_free(path, force=False), lambda: check_writable(path), lambda: write_text(path, "x")):
+        with pytest.raises(WriteError, match=told):
+            check()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_without_permission(tmp_path):
+    """As a user who is not root, to whom everything is permitted."""
+    (tmp_path / "shut").mkdir(mode=0o555)
+    path = tmp_path / "shut" / "deep" / "file"
+
+    def attempt():
+        if os.getuid() == 0:
+            for folder in (tmp_path, *tmp_path.parents):
+                if folder.stat().st_uid == 0 and folder != Path("/"):
+                    os.chmod(folder, folder.stat().st_mode | 0o755)  # noqa: PTH101
+            os.setresuid(65534, 65534, 65534)
+        with pytest.raises(WriteError, match=message(f"cannot write {path}: Permission denied; choose another place")):
+            check_writable(path)
+        with pytest.raises(WriteError, match=message(f"cannot write {path}: Permission denied; choose another place")):
+            check_free(path, force=True)
+
+    assert in_fork(attempt) == 0
+
+
+def test_trying_out_a_place_leaves_nothing(tmp_path):
+    check_writable(tmp_path / "a" / "b" / "file")
+    check_free(tmp_path / "a" / "b" / "run", force=False)
+    check_writable(tmp_path / ("n" * 255))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_any_length_that_the_system_allows(tmp_path):
+    for name in ("n" * 255, "\u00fc" * 127, "\U0001f600" * 63, "*?[a]", " ", "-"):
+        write_text(tmp_path / name, "x")
+        with new_folder(tmp_path / "below" / name) as draft:
+            (draft / "config.json").write_text("new")
+        with new_folder(tmp_path / "below" / name, force=True) as draft:
+            (draft / "config.json").write_text("newer")
+        assert contents(tmp_path / "below" / name) == {"config.json": "newer"}
+    assert len(list(tmp_path.iterdir())) == 7
+    assert len(list((tmp_path / "below").iterdir())) == 6
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        text = f"cannot write {path}: it is not a regular file; choose another place"
+        with pytest.raises(WriteError, match=message(text)):
+            check_writable(path)
+    with pytest.raises(WriteError, match=r"a disk is mounted there; name a folder below it; choose another place$"):
+        check_free(Path("/proc"), force=True)
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(tmp_path / "link", "new")
+    old_run(tmp_path / "run")
+    (tmp_path / "other").symlink_to("run")
+    with new_folder(tmp_path / "other", force=True) as draft:
+        (draft / "config.json").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "other").is_symlink()
+    assert contents(tmp_path) == {"link": "new", "real": "new", "run/config.json": "new"}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("mask", "file_mode", "folder_mode"), [(0o077, 0o600, 0o700), (0o022, 0o644, 0o755), (0o002, 0o664, 0o775)]
+)
+def test_new_files_follow_the_umask(tmp_path, mask, file_mode, folder_mode):
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "made" / "file", "x")
+        with new_folder(tmp_path / "run") as draft:
+            (draft / "a").write_text("x")
+    finally:
+        os.umask(before)
+    modes = {p.name: p.stat().st_mode & 0o777 for p in tmp_path.rglob("*")}
+    assert modes == {"made": folder_mode, "file": file_mode, "run": folder_mode, "a": file_mode}
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Every file and its folder are synced before the rename, and the folder that holds the name after it."""
+    events = []
+
+    def listen(event, details):
+        if listening and event == "os.rename":
+            events.append(("rename", Path(details[1]).name))
+
+    sys.addaudithook(listen)
+    fsync, exchange = os.fsync, files._exchange
+
+    def sync(handle):
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        events.append(("sync", "draft" if path.suffix == files.DRAFT else path.name))
+        fsync(handle)
+
+    def swap(one, other):
+        events.append(("rename", other.name))
+        return exchange(one, other)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(files, "_exchange", swap)
+    listening = True
+    folder = tmp_path.name
+    write_text(tmp_path / "file", "x")
+    assert events == [("sync", "draft"), ("rename", "file"), ("sync", folder)]
+    events.clear()
+    write_text(tmp_path / "new" / "file", "x")
+    assert events == [("sync", folder), ("sync", "draft"), ("rename", "file"), ("sync", "new")]
+    for force in (False, True):
+        events.clear()
+        with new_folder(tmp_path / "run", force=force) as draft:
+            (draft / "config.json").write_text("new")
+        assert events == [("sync", "config.json"), ("sync", "draft"), ("rename", "run"), ("sync", folder)]
+    listening = False
+
+
+def in_fork(act):
+    """Run a function in a fork and return its exit code: 0, 1 after an exception, negative if it was killed."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            act()
+            code = 0
+        except BaseException:
+            pass
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchanged", "in two steps"])
+@pytest.mark.parametrize("way", ["killed", "error", "interrupted"])
+def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monkeypatch, exchange, way):
+    """And the next command on that folder finds it, and clears up."""
+    if not exchange:
+        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    seen = set()
+    for number in range(1, 100):
+        place = tmp_path / str(number)
+        folder = old_run(place / "run")
+        (folder / "left over").write_text("old")
+
+        def replace(place=place, folder=folder, number=number):
+            os.chdir(place)
+            failure = Failure(number, way)
+            with new_folder(folder, force=True) as draft:
+                (draft / "config.json").write_text("new")
+            os._exit(0 if not failure.what else 3)
+
+        code = in_fork(replace)
+        if way != "killed":
+            assert code in (0, 1, 3)
+            assert folder.exists()
+        files.recover(folder)
+        held = contents(folder)
+        assert held in ({"config.json": "old", "left over": "old"}, {"config.json": "new"}), (number, held)
+        seen.add(held["config.json"])
+        assert [path.name for path in place.iterdir()] == ["run"]
+        if code == 0:
+            break
+    assert seen == {"old", "new"}
+    assert number > 10
+
+
+def test_what_another_process_is_writing_is_left_alone(tmp_path):
+    with new_folder(tmp_path / "run") as draft, draft_of(tmp_path / "file") as other:
+        assert in_fork(lambda: (files.recover(tmp_path / "run"), files.recover(tmp_path / "file"))) == 0
+        assert draft.exists()
+        assert other.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large"])
+def test_reading_regular_files_only(tmp_path, kind):
+    path = tmp_path / "file"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"x" * 2**20)
+        assert read_regular(path, 2**20) == b"x" * 2**20
+        path.write_bytes(b"x" * (2**20 + 1))
+    text = f"{path} has 1 MiB; at most 1 MiB are read" if kind == "large" else f"{path} is not a regular file"
+    with pytest.raises(DatasetError, match=message(text)):
+        read_regular(path, 2**20)
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):

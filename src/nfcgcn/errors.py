@@ -30,6 +30,14 @@ class NFCWarning(UserWarning):
     """Something that works, but probably not as the user hopes."""
 
 
+def visible(text: object) -> str:
+    """Return text whose control characters are written out (``\\x1b``), so that no terminal obeys what a file holds.
+
+    Halves of surrogate pairs, which stand for bytes of a path that are not UTF-8, are written out, too.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def unknown(kind: str, name: str, options: Iterable[str]) -> str:
     """Return the message for a `name` that is not a known `kind`: it lists similar names, or all if none is similar."""
     known = sorted(options)

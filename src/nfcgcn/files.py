@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import glob
+import hashlib
 import json
+import os
+import secrets
 import shutil
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nfcgcn.errors import DatasetError, NFCError, WriteError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 MAX_BYTES = 8 * 2**30
 """A file may unpack to at most this many bytes."""
@@ -54,6 +63,10 @@ def parsing(path: Path, kind: str) -> Iterator[None]:
         yield
     except (NFCError, OSError):
         raise
+    except MemoryError as error:
+        raise DatasetError(
+            f"{path} needs more memory than there is; read less of it, or on a larger machine"
+        ) from error
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DatasetError(f"{path} is not a valid {kind} file: {reason}") from error
@@ -73,12 +86,39 @@ def check_size(path: Path, unpacked: int) -> None:
         )
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; anything else, as a pipe or a device, is refused.
+
+    The caller handles errors of the system, :class:`FileNotFoundError` among them.
+    """
+    with open_regular(path, most) as file:
+        return file.read(most)
+
+
+def open_regular(path: Path, most: int) -> BinaryIO:
+    """Open a regular file of at most `most` bytes; see :func:`read_regular`."""
+    # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    found = os.fstat(handle)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if not stat.S_ISREG(found.st_mode):
+        raise DatasetError(f"{path} is not a regular file")
+    raise DatasetError(f"{path} has {found.st_size / 2**20:.0f} MiB; at most {most / 2**20:.0f} MiB are read")
+
+
 def check_free(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that is not empty, unless it holds an earlier run and `force` is on."""
+    """Refuse a folder that cannot be made, or that is not empty and holds no earlier run that `force` may replace."""
     with _writing(folder):
-        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        place = _real(folder)
+        recover(place)
+        if place.is_dir() and os.path.ismount(place):
+            raise OSError(errno.EBUSY, "a disk is mounted there; name a folder below it")
+        _try_out(place)
+        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return
-    if not (folder / "config.json").is_file():
+    if not (place / "config.json").is_file():
         raise WriteError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
     if not force:
         raise WriteError(f"{folder} holds an earlier run; choose another folder with --out or replace it by --force")
@@ -86,48 +126,48 @@ def check_free(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield an empty folder to write to; it replaces `folder` only if the block ends without an error."""
+    """Yield an empty folder to write to; it replaces `folder` only if the block ends without an error.
+
+    All its files are on the disk before it has its name.
+    """
     check_free(folder, force=force)
     with _writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            draft.chmod(0o755)
+        place = _real(folder)
+        _make_parents(place, [])
+        with _draft(place, os.mkdir) as draft:
             yield draft
-            if folder.exists():
-                old = draft.with_name(draft.name + "-old")
-                folder.rename(old)
-                draft.rename(folder)
-                shutil.rmtree(old)
-            else:
-                draft.rename(folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            for path in draft.rglob("*"):
+                sync(path)
+            sync(draft)
+            _put(draft, place)
+            sync(place.parent)
 
 
 def check_writable(path: Path) -> None:
     """Refuse a file that cannot be written, before starting work whose result would be lost."""
     with _writing(path):
-        if path.is_dir():
+        place = _real(path)
+        if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        if place.exists() and not place.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        _try_out(place)
 
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file to write; it replaces `path` only if the block ends without an error."""
+    """Yield the path of an empty file to write; it replaces `path` only if the block ends without an error.
+
+    Its content is on the disk before it has its name. Its mode is what the umask leaves of rw-rw-rw-.
+    """
     with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as made:
-            draft = Path(made.name)
-        try:
+        place = _real(path)
+        _make_parents(place, [])
+        with _draft(place, _make_file) as draft:
             yield draft
-            draft.chmod(0o644)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+            sync(draft)
+            draft.replace(place)
+            sync(place.parent)
 
 
 @contextmanager
@@ -145,7 +185,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))  # half a surrogate pair, from a path that is not UTF-8
 
 
 def to_json(value: Any) -> str:
@@ -159,3 +199,149 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WriteError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk; a folder where the system can do that."""
+    if path.is_dir() and os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no such thing
+            raise
+    finally:
+        os.close(handle)
+
+
+# A draft, and an old folder on its way out, lie beside the place they belong to, under hidden names by which they are
+# found again after a process was killed. As long as their process lives, it holds a lock on them.
+
+DRAFT, OLD = ".nfcgcn-draft", ".nfcgcn-old"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+def recover(place: Path) -> None:
+    """Finish what a killed process left half done at `place`: put a folder in, and remove drafts that nobody needs."""
+    with suppress(OSError):
+        for kind in (OLD, DRAFT):
+            for left in sorted(place.parent.glob(glob.escape(_prefix(place)) + "*" + kind)):
+                with _lock(left) as ours:
+                    if kind == OLD and ours is not False and not place.exists():
+                        draft = left.with_name(left.name.removesuffix(OLD) + DRAFT)  # it was complete, see `_put`
+                        (draft if draft.exists() else left).rename(place)
+                    if ours:
+                        _remove(left)
+
+
+def _real(path: Path) -> Path:
+    """Follow links, so that what they point to is replaced and not the link."""
+    return Path(os.path.realpath(path))
+
+
+def _try_out(place: Path) -> None:
+    """Make a file beside `place` and remove it, together with the folders that had to be made for it."""
+    made: list[Path] = []
+    try:
+        _make_parents(place, made)
+        with suppress(FileNotFoundError):
+            place.stat()  # a name that is too long
+        with _draft(place, _make_file):
+            pass
+    finally:
+        for parent in reversed(made):
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def _make_parents(place: Path, made: list[Path]) -> None:
+    """Make the folders above `place` that are missing, and add them to `made`."""
+    for parent in reversed([parent for parent in place.parents if not parent.exists()]):
+        parent.mkdir(exist_ok=True)
+        made.append(parent)
+        sync(parent.parent)
+
+
+def _make_file(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+
+def _prefix(place: Path) -> str:
+    # A name has at most 255 bytes: of a long one the beginning and a checksum must do.
+    return f".{place.name[:40]}-{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:8]}-"
+
+
+@contextmanager
+def _draft(place: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a hidden file or folder beside `place`; what is there under its name when the block ends is removed."""
+    recover(place)
+    while True:
+        draft = place.with_name(_prefix(place) + secrets.token_hex(4) + DRAFT)
+        try:
+            make(draft)
+            with _lock(draft) as ours:
+                if ours is not False:  # else another process took it for left over before we had locked it
+                    yield draft
+                    return
+        finally:
+            _remove(draft)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool | None]:
+    """Lock a file or folder until the block ends or the process dies; yield whether it is ours, None without locks."""
+    if fcntl is None:
+        yield None
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        ours: bool | None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = path.exists() and os.path.samestat(os.fstat(handle), path.stat())
+        except BlockingIOError:
+            ours = False
+        except OSError:  # a file system without locks
+            ours = None
+        yield ours
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _put(draft: Path, place: Path) -> None:
+    """Give a complete folder its place; at every moment the old folder or the new one is there or can be recovered."""
+    if not place.exists():
+        draft.rename(place)
+    elif not _exchange(draft, place):
+        old = draft.with_name(draft.name.removesuffix(DRAFT) + OLD)
+        with _lock(place):
+            try:
+                place.rename(old)
+                draft.rename(place)
+            finally:
+                if not place.exists():
+                    old.rename(place)
+                _remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; return False where the system or the file system cannot do that."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))

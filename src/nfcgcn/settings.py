@@ -24,6 +24,8 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+MOST = 2**53
+"""Largest magnitude of a whole number: beyond it numbers of many programs are no longer exact."""
 MOST_BYTES = 64 * 1024
 """Largest file of settings that is read."""
 
@@ -70,7 +72,9 @@ class Setting:
     def check(self, value: Any) -> None:
         """Raise an error for a value that is not a choice or is out of bounds."""
         if self.choices and value not in self.choices:
-            raise ConfigError(unknown(self.name, str(value), self.choices))
+            raise ConfigError(unknown(self.name, one_line(value), self.choices))
+        if isinstance(value, int) and abs(value) > MOST:
+            raise ConfigError(f"`{self.name}` must be at most {MOST:,}, got a larger number")
         rules = [f"{name} {bound:g}" for name, bound in self.bounds.items() if bound is not None]
         if value is None or not rules:
             return
@@ -184,7 +188,7 @@ def read_number(name: str, text: str) -> int | float:
             return kind(text)
         except ValueError:
             continue
-    raise ConfigError(f"`{name}` must be a number, got '{text}'")
+    raise ConfigError(f"`{name}` must be a number, got '{one_line(text)}'")
 
 
 def read_settings(path: Path) -> dict[str, dict[str, Any]]:
@@ -212,7 +216,10 @@ def read_settings(path: Path) -> dict[str, dict[str, Any]]:
 
 def one_line(text: object) -> str:
     """Return untrusted text as one short line that is safe to print in a terminal."""
-    line = " ".join(str(text).split())[:200]
+    try:
+        line = " ".join(str(text).split())[:200]
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        line = f"a {type(text).__name__} that is too large to show"
     return "".join(c if c.isprintable() else "?" for c in line)
 
 
@@ -240,7 +247,7 @@ def _read(s: Setting, value: Any) -> Any:
         fits, result = _read_as(option, value)
         if fits:
             return result
-    raise ConfigError(f"`{s.name}` must be {s.type_name}, got '{value}'")
+    raise ConfigError(f"`{s.name}` must be {s.type_name}, got '{one_line(value)}'")
 
 
 def _read_as(option: Any, value: Any) -> tuple[bool, Any]:

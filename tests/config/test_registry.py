@@ -350,7 +350,7 @@ FILES = {
     "[gcn]\nsplit = {a = 1}": "{}: `split` must be fastgcn | planetoid | per-class | ratio | given, got '{{'a': 1}}'",
     "[gcn]\nepochs = 0": "{}: `epochs` must be at least 1, got 0",
     "[gcn]\nlearning_rate = inf": "{}: `learning_rate` must be above 0, got inf",
-    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m '",
+    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m'",
 }
 
 

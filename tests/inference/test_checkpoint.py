@@ -1,4 +1,6 @@
+import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -86,9 +88,14 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in run_folder.iterdir())
     config = json.loads((run_folder / "config.json").read_text())
     assert config == {
-        "format": 3, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
+        "format": 4, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
         "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": None,
         "encoding": None,
+        "sha256": {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in run_folder.iterdir()
+            if path.name != "config.json"
+        },
     }  # fmt: skip
     assert json.loads((run_folder / "result.json").read_text()) == json.loads(json.dumps(result))
     lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
@@ -108,11 +115,11 @@ def edit_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v != "delete"}))
 
 
-@pytest.mark.parametrize("format_found", [4, 2, "3"], ids=["newer", "older", "text"])
+@pytest.mark.parametrize("format_found", [5, 2, "4", True, []], ids=repr)
 def test_formats_of_other_versions(run_folder, format_found):
     edit_config(run_folder, format=format_found)
     text = (
-        f"{run_folder} has format {format_found}; this version of nfcgcn reads only format 3 and draws neighbours "
+        f"{run_folder} has format {format_found!r}; this version of nfcgcn reads formats 3 and 4 and draws neighbours "
         "differently from older versions, so train again"
     )
     with pytest.raises(CheckpointError, match=message(text)):
@@ -122,12 +129,35 @@ def test_formats_of_other_versions(run_folder, format_found):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"format": "delete"}, "'format'"),
-        ({"model": "delete"}, "'model'"),
+        ({"format": "delete"}, "`format` is missing"),
+        ({"model": "delete"}, "`model` is missing"),
+        ({"model": ["gcn"]}, "`model` must be text, got ['gcn']"),
+        ({"seed": -1}, "`seed` must be a whole number of at least 0, got -1"),
+        ({"seed": 2**80}, f"`seed` must be a whole number of at least 0, got {2**80}"),
+        ({"num_classes": True}, "`num_classes` must be a whole number of at least 0, got True"),
+        ({"settings": [1]}, "`settings` must be a table of settings, got [1]"),
+        ({"settings": {"epochs": {}}}, "`settings` must be a table of settings, got {'epochs': {}}"),
+        ({"feature_names": "f" * 40}, f"`feature_names` must be a list of names, or null, got '{'f' * 39}"),
+        ({"feature_names": ["f"]}, "`feature_names` must hold 40 names, got 1"),
+        ({"class_names": ["a", "b", 3]}, "`class_names` must be a list of names, or null, got ['a', 'b', 3]"),
+        ({"class_names": ["a", "b"]}, "`class_names` must hold 3 names, got 2"),
+        ({"dataset": None}, "`dataset` must be text, got None"),
+        (
+            {"dataset_options": {"nodes": "x"}},
+            "`dataset_options` must be a table of numbers, or null, got {'nodes': 'x'}",
+        ),
+        ({"encoding": "x"}, "`encoding` must be a table, or null, got 'x'"),
+        ({"sha256": None}, "`sha256` must be a table of checksums, got None"),
+        ({"sha256": {}}, "weights.safetensors is not the file that was written; its sha256 differs"),
+        (
+            {"num_features": 10**9},
+            "'layers.0.weight' in weights.safetensors must be F32 [1000000000, 16], got F32 [40, 16]",
+        ),
+        ({"settings": {"num_layers": 10**9}}, "weights.safetensors holds 2 tensors, too few for 1000000000 layers"),
         ({"model": "gnc"}, "unknown model 'gnc'; did you mean 'gcn'?"),
         ({"settings": {"epoch": 3}}, "unknown setting 'epoch'; did you mean 'epochs'?"),
         ({"settings": {"epochs": "x"}}, "`epochs` must be a whole number, got 'x'"),
-        ({"num_features": "many"}, "invalid literal for int() with base 10: 'many'"),
+        ({"num_features": "many"}, "`num_features` must be a whole number of at least 0, got 'many'"),
         ({"num_classes": 0}, "`out_channels` must be at least 1, got 0"),
     ],
     ids=str,
@@ -166,6 +196,110 @@ def test_weights_of_another_model(run_folder, state):
         load_model(run_folder)
 
 
+def rewrite(folder, change):
+    """Write other weights, with their right checksum."""
+    path = folder / "weights.safetensors"
+    state = load_file(path)
+    change(state)
+    save_file(state, path)
+    edit_config(folder, sha256={path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
+
+
+def test_a_flipped_bit_in_the_weights(run_folder):
+    path = run_folder / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1
+    path.write_bytes(content)
+    reason = "weights.safetensors is not the file that was written; its sha256 differs"
+    with pytest.raises(CheckpointError, match=f"{re.escape(reason)}$"):
+        load_model(run_folder)
+    edit_config(run_folder, format=3, sha256="delete")  # which had no checksums
+    load_model(run_folder)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite(run_folder, number):
+    rewrite(run_folder, lambda state: state["layers.1.weight"][0].fill_(number))
+    reason = "'layers.1.weight' in weights.safetensors holds a number that is not finite"
+    with pytest.raises(CheckpointError, match=f"{re.escape(reason)}$"):
+        load_model(run_folder)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.float64, torch.float16, torch.bool], ids=str)
+def test_weights_of_another_type(run_folder, kind):
+    rewrite(run_folder, lambda state: state.update({n: t.to(kind) for n, t in state.items()}))
+    reason = "'layers.0.weight' in weights.safetensors must be F32 [40, 16], got "
+    with pytest.raises(CheckpointError, match=re.escape(reason)):
+        load_model(run_folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop", "sparse"])
+def test_what_is_no_file_is_refused_at_once(run_folder, name, kind):
+    path = run_folder / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    with pytest.raises(CheckpointError, match=re.escape(str(run_folder))):
+        load_model(run_folder)
+
+
+def test_a_header_that_asks_for_memory(run_folder):
+    path = run_folder / "weights.safetensors"
+    content = path.read_bytes()
+    for claimed in (2**63, 2**34, len(content)):
+        path.write_bytes(claimed.to_bytes(8, "little") + content[8:])
+        with pytest.raises(CheckpointError, match=r"weights.safetensors is cut short$"):
+            load_model(run_folder)
+
+
+@pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity"])
+def test_numbers_of_a_config_are_finite(run_folder, text):
+    path = run_folder / "config.json"
+    path.write_text(path.read_text().replace('"seed": 6', f'"seed": {text}'))
+    with pytest.raises(CheckpointError, match=f"{text} is not a finite number$"):
+        load_model(run_folder)
+
+
+def test_no_mutation_of_a_run_ends_in_a_foreign_error(run_folder):
+    rng = np.random.default_rng(0)
+    originals = {path: path.read_bytes() for path in run_folder.iterdir()}
+    other = {"config.json": 0, "weights.safetensors": 0}
+    for _ in range(150):
+        path = run_folder / ("config.json" if rng.random() < 0.7 else "weights.safetensors")
+        content = bytearray(originals[path])
+        for _ in range(rng.integers(1, 4)):
+            place = int(rng.integers(len(content)))
+            action = rng.integers(4)
+            if action == 0:
+                content[place] = int(rng.integers(256))
+            elif action == 1:
+                del content[place : place + int(rng.integers(1, 30))]
+            elif action == 2:
+                content[place:place] = bytes(rng.choice(list(b'0123456789eE-{}[]",:ntf'), 3).tolist())
+            else:
+                del content[place:]
+            if not content:
+                break
+        path.write_bytes(content)
+        try:
+            load_run(run_folder)
+        except CheckpointError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+            other[path.name] += 1
+        path.write_bytes(originals[path])
+    assert other["weights.safetensors"] > 40  # each of them
+
+
 def test_a_pickle_in_place_of_the_weights_is_never_opened(run_folder, tmp_path):
     class Bomb:
         def __reduce__(self):
@@ -192,8 +326,9 @@ def test_checkpoint_errors_are_ours():
 
 def test_missing_weights_and_a_file_for_a_folder(tmp_path):
     config = {"format": 3, "model": "gcn", "settings": {}, "seed": 0, "num_features": 3, "num_classes": 2}
+    config |= dict.fromkeys(("feature_names", "class_names", "dataset_options", "encoding"), None)
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(config))
+    file.write_text(json.dumps({**config, "dataset": "x"}))
     for place, missing in ((tmp_path, "weights.safetensors"), (file, "config.json")):
         text = f"{place} is not a run folder: {missing} is missing"
         with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
 from nfcgcn.config import suggestions
 from nfcgcn.config.suggestions import Suggestion
 from nfcgcn.data import DATASETS
 from nfcgcn.data.splits import NUM_VAL, Rule, make_split
-from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Split
+from nfcgcn.memory import available, check_memory
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
-from nfcgcn.method.model import NFCGCN
+from nfcgcn.method.model import NFCGCN, NFCGCNConfig
 from nfcgcn.randomness import torch_randomness
-from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting
+from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting, settings_of
 from nfcgcn.training import TrainingConfig
 
 if sys.version_info >= (3, 11):
@@ -125,7 +129,13 @@ class Config:
         return {f.name: getattr(part, f.name) for part in (self.model, self.training, self.split) for f in fields(part)}
 
     def build(self, graph: Graph, seed: int) -> NodeClassifier:
-        """Make the model for `graph`; `seed` decides its weights and neighbours."""
+        """Make the model for `graph`; `seed` decides its weights and neighbours.
+
+        Settings with which training would need more memory than there is are refused before any of it is taken.
+        """
+        if not graph.num_features:
+            raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
+        self.check_memory(graph)
         return self.build_for(graph.num_features, graph.num_classes, seed=seed)
 
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
@@ -134,6 +144,65 @@ class Config:
         seeded = {"seed": seed} if "seed" in inspect.signature(make).parameters else {}
         with torch_randomness(seed, "weights"):
             return make(num_features, num_classes, config=self.model, **seeded)
+
+    def check_memory(self, graph: Graph) -> None:
+        """Refuse a model that cannot be trained on `graph` with the memory at hand, and name the setting to blame."""
+        needed = self.memory(graph)
+        if needed <= available() + _gpu_memory(needed):
+            return
+        others = {}
+        for name, s in settings_of(type(self.model)).items():
+            if s.type is int and getattr(self.model, name) > s.default:
+                others[name] = replace(self, model=replace(self.model, **{name: s.default})).memory(graph)
+        name = min(others, key=lambda name: others[name], default="")
+        if name and (others[name] <= available() or others[name] < needed / 100):
+            check_memory(needed, f"`{name}` {getattr(self.model, name)} of {self.name} on '{graph.name}'", "lower it")
+        sizes = f"{graph.num_nodes:,} nodes, {graph.num_features:,} features and {graph.num_classes:,} classes"
+        check_memory(needed, f"{self.name} on '{graph.name}' with {sizes}", "leave out some, or choose another --model")
+
+    def memory(self, graph: Graph) -> float:
+        """Estimate how many bytes training takes at least: weights with Adam's state, tables and outputs of layers."""
+        sizes = {name: value for name, value in self.values.items() if type(value) is int}
+        layers, few = sizes.get("num_layers", 1), 8
+        if layers <= few:
+            weights = float(self._num_weights(graph, {}))
+        else:  # every further layer has as many weights as the last; that many modules would take long to make
+            some, fewer = (self._num_weights(graph, {"num_layers": count}) for count in (few, few - 1))
+            weights = some + (layers - few) * (some - fewer)
+        per_node = 8 * sizes.get("bandwidth", 0) + 4 * sizes.get("k", 0)
+        per_node += 12 * layers * sizes.get("hidden_channels", 0) * sizes.get("heads", 1) + 4 * graph.num_classes
+        # A weight, its gradient and Adam's two means; a layer's module and its part of the backward pass.
+        fixed = 16 * weights + 8 * sizes.get("samples", 0) + 2**14 * layers
+        return fixed + graph.num_nodes * per_node + self._composed(graph)
+
+    def _composed(self, graph: Graph) -> float:
+        """Return the bytes of the node-feature convolution times the next matrix: what runs if it is linear."""
+        c = self.model
+        if not isinstance(c, NFCGCNConfig) or c.activation != "none" or c.representation_dropout:
+            return 0.0
+        width = c.bandwidth if c.conv == "1d" else c.kernel_width
+        places = (graph.num_features - c.kernel_size) // c.stride + 1
+        outputs = c.hidden_channels if c.num_layers > 1 else graph.num_classes
+        windows = (c.bandwidth - width + 1) * width * c.kernel_size * places
+        # The matrices and their gradient, which is a sum of parts; rows are padded to whole vectors.
+        copies = 2 + -(-8 // c.bandwidth)
+        return 4.0 * (outputs + -outputs % 4) * (2 * windows + copies * c.bandwidth * graph.num_features)
+
+    def _num_weights(self, graph: Graph, changes: dict[str, int]) -> float:
+        smaller = replace(self, model=replace(self.model, **changes))
+        try:
+            with torch.device("meta"):
+                model = smaller.build_for(graph.num_features, graph.num_classes, seed=0)
+        except (RuntimeError, OverflowError):  # more than torch can count
+            return math.inf
+        return sum(weight.numel() for weight in model.parameters())
+
+
+def _gpu_memory(needed: float) -> float:
+    """Return the memory of the graphics card, which may hold what the machine cannot; asked only if it matters."""
+    if needed <= available() or not torch.cuda.is_available():
+        return 0.0
+    return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def make_config(

@@ -1,7 +1,8 @@
-"""Run folders: written whole or not at all, weights as safetensors, the rest as JSON; nothing is ever unpickled."""
+"""Runs: written to a folder and read back, to be applied to other graphs or reported; see :mod:`run_folder`."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,26 +11,69 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+import safetensors.numpy
+import safetensors.torch
 
+from nfcgcn import files
 from nfcgcn.config.registry import make_config
-from nfcgcn.errors import GraphError, NFCError
-from nfcgcn.files import to_json, write_bytes, write_text
+from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph, Ints
+from nfcgcn.inference.run_folder import (
+    CONFIG,
+    FORMAT,
+    METRICS,
+    RESULT,
+    TEST_NODES,
+    WEIGHTS,
+    CheckpointError,
+    Scored,
+    parse,
+    read_checked,
+    read_config,
+    read_model,
+    read_scored,
+    reading,
+)
 from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.training import Run
+from nfcgcn.training import Epoch, Run
 
-FORMAT = 3
-"""Version of the run folder's layout; a reader refuses versions it does not know."""
+__all__ = [
+    "CONFIG",
+    "RESULT",
+    "CheckpointError",
+    "Outcome",
+    "SavedRun",
+    "Scored",
+    "load_model",
+    "load_outcome",
+    "load_run",
+    "save_run",
+]
 
 
-class CheckpointError(NFCError):
-    """A run folder that cannot be read."""
+def save_run(
+    folder: Path,
+    graph: Graph,
+    result: Mapping[str, Any],
+    runs: Mapping[int, Run],
+    shown: int,
+    scored: Scored | None = None,
+) -> None:
+    """Write config, result, the metrics of every epoch of `runs` by seed, and the weights of the seed `shown`.
 
-
-def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], runs: Mapping[int, Run], shown: int) -> None:
-    """Write config, result, the metrics of every epoch of `runs` by seed, and the weights of the seed `shown`."""
+    With `scored`, the test nodes of that seed, a report can be drawn from the folder alone. The folder is one that
+    :func:`nfcgcn.files.new_folder` made, so that all files appear at once.
+    """
+    lines = [json.dumps({"seed": seed, **epoch}) for seed, run in runs.items() for epoch in run.history]
+    contents = {
+        WEIGHTS: safetensors.torch.save(runs[shown].state, metadata={"format": "pt"}),
+        RESULT: files.to_json(result).encode(),
+        METRICS: ("\n".join(lines) + "\n").encode(),
+    }
+    if scored is not None:
+        contents[TEST_NODES] = safetensors.numpy.save(
+            {name: np.ascontiguousarray(a) for name, a in vars(scored).items()}
+        )
     config = {
         "format": FORMAT,
         "model": result["model"],
@@ -42,12 +86,10 @@ def save_run(folder: Path, graph: Graph, result: Mapping[str, Any], runs: Mappin
         "dataset": result["dataset"],
         "dataset_options": result["dataset_options"],
         "encoding": graph.encoding,
+        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
-    write_text(folder / "config.json", to_json(config))
-    write_text(folder / "result.json", to_json(result))
-    lines = [json.dumps({"seed": seed, **epoch}) for seed, run in runs.items() for epoch in run.history]
-    write_text(folder / "metrics.jsonl", "\n".join(lines) + "\n")
-    write_bytes(folder / "weights.safetensors", save(runs[shown].state, metadata={"format": "pt"}))
+    for name, content in {**contents, CONFIG: files.to_json(config).encode()}.items():
+        (folder / name).write_bytes(content)
 
 
 @dataclass(frozen=True)
@@ -114,40 +156,54 @@ class SavedRun:
 def load_run(folder: Path | str) -> SavedRun:
     """Read a run folder back; its model is in evaluation mode."""
     folder = Path(folder)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        format_found = config["format"]
-        if format_found != FORMAT:
-            raise CheckpointError(
-                f"{folder} has format {format_found}; this version of nfcgcn reads only format {FORMAT} and draws "
-                "neighbours differently from older versions, so train again"
-            )
-        weights = folder / "weights.safetensors"
-        weights.stat()  # if the file is missing, this error names it; that of safetensors does not
-        state = load_file(weights)
-        model = make_config(config["model"], settings=config["settings"]).build_for(
-            int(config["num_features"]), int(config["num_classes"]), seed=int(config["seed"])
-        )
-        model.load_state_dict(state)
+    with reading(folder):
+        config = read_config(folder)
+        settings = make_config(config["model"], settings=config["settings"])
         return SavedRun(
             folder=folder,
-            model=model.eval(),
+            model=read_model(folder / WEIGHTS, settings, config),
             model_name=config["model"],
-            settings=dict(config["settings"]),
-            seed=int(config["seed"]),
-            num_features=int(config["num_features"]),
-            num_classes=int(config["num_classes"]),
+            settings=config["settings"],
+            seed=config["seed"],
+            num_features=config["num_features"],
+            num_classes=config["num_classes"],
             feature_names=None if config["feature_names"] is None else tuple(config["feature_names"]),
             class_names=None if config["class_names"] is None else tuple(config["class_names"]),
             dataset=config["dataset"],
-            dataset_options=None if config["dataset_options"] is None else dict(config["dataset_options"]),
+            dataset_options=config["dataset_options"],
             encoding=config["encoding"],
         )
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(f"{folder} is not a run folder: {Path(error.filename).name} is missing") from error
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"{folder} is damaged or was not written by nfcgcn: {reason}") from error
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run folder says about the run itself, for its report."""
+
+    result: dict[str, Any]
+    histories: list[list[Epoch]]
+    """One history per seed, in the order of ``result["seeds"]``."""
+    seed: int
+    """The seed that `scored` is about."""
+    class_names: list[str]
+    scored: Scored
+
+
+def load_outcome(folder: Path | str) -> Outcome:
+    """Read from a run folder what its report shows."""
+    folder = Path(folder)
+    with reading(folder):
+        config = read_config(folder)
+        if TEST_NODES not in config["sha256"]:
+            raise CheckpointError(f"{folder} has no {TEST_NODES}, from which its report could be drawn; train again")
+        result = parse(read_checked(folder, RESULT, config))
+        epochs = [parse(line) for line in read_checked(folder, METRICS, config).splitlines()]
+        return Outcome(
+            result=result,
+            histories=[[epoch for epoch in epochs if epoch["seed"] == seed] for seed in result["seeds"]],
+            seed=config["seed"],
+            class_names=config["class_names"] or [str(number) for number in range(config["num_classes"])],
+            scored=read_scored(folder, config),
+        )
 
 
 def load_model(folder: Path | str) -> NodeClassifier:

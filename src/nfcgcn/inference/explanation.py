@@ -16,6 +16,7 @@ from torch import Tensor
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, make_path
+from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 
 Method = Literal["exact", "integrated gradients"]
@@ -113,6 +114,7 @@ class ClassExplanation:
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
+@one_pool()
 @torch.enable_grad()
 def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
     """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
@@ -149,6 +151,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     )
 
 
+@one_pool()
 @torch.enable_grad()
 def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:
     """Return how much each feature adds to each class: the mean over those of `nodes` that are predicted as the class.

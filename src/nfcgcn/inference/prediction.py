@@ -15,6 +15,7 @@ from torch import Tensor
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import NodeFeatureConv
@@ -47,6 +48,7 @@ class Prediction:
         return np.take_along_axis(self.spread, self.classes[:, None], axis=1).squeeze(1)
 
 
+@one_pool()
 @torch.no_grad()
 def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
     """Return the predicted class of every node, ``[N]``."""
@@ -56,6 +58,7 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
     return classes
 
 
+@one_pool()
 @torch.no_grad()
 def predict_proba(
     model: NodeClassifier, graph: Graph, *, draws: int = 1, device: torch.device | str = "cpu"
@@ -85,6 +88,7 @@ def predict_proba(
     return Prediction(mean, np.sqrt(squares / max(num_draws - 1, 1)), num_draws)
 
 
+@one_pool()
 @torch.no_grad()
 def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device: torch.device | str = "cpu") -> Floats:
     r"""Return a representation of every node, ``[N, channels]``, dense.

@@ -1,0 +1,150 @@
+"""What would need more memory than there is is refused before any of it is taken."""
+
+import resource
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nfcgcn import NFCClassifier, fit, load, make_split
+from nfcgcn.config.registry import MODELS, make_config
+from nfcgcn.errors import ConfigError
+from nfcgcn.evaluation import repeat
+from nfcgcn.graph import Graph
+from nfcgcn.memory import available, check_memory, in_words
+from nfcgcn.settings import settings_of
+
+SIZES = [(model, name) for model in MODELS for name, s in settings_of(MODELS[model].config).items() if s.type is int]
+HARMLESS = {"stride", "num_neighbours", "num_further"}
+"""However large they are: what there is limits them."""
+
+
+@pytest.fixture
+def taken():
+    """Fails if the test took a GiB, however briefly."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize(("model", "name"), SIZES)
+@pytest.mark.parametrize("value", [10**12, 10**15, 10**400], ids=["1e12", "1e15", "1e400"])
+def test_no_setting_asks_for_more_than_there_is(model, name, value, sparse_graph):
+    settings = {name: value, "epochs": 1}
+    if value < 10**100 and (name in HARMLESS or (model, name) == ("nfc-gcn", "kernel_width")):
+        config = make_config(model, settings={"kernel_size": 8, **settings} if "nfc" in model else settings)
+        fit(config.build(sparse_graph, 0), sparse_graph, make_split(sparse_graph, "ratio", seed=0), config.training)
+        return
+    with pytest.raises(ConfigError, match=f"`{name}` .*"):
+        repeat(sparse_graph, make_config(model, settings=settings), [0])
+
+
+@pytest.mark.usefixtures("taken")
+def test_the_refusal_names_setting_estimate_and_what_there_is(sparse_graph):
+    config = make_config("gcn", settings={"hidden_channels": 10**9})
+    wanted = r"`hidden_channels` 1000000000 of gcn on 'random sparse' would need about \d+\.\d GiB of memory, and "
+    with pytest.raises(ConfigError, match=wanted + r"\d+\.\d GiB are available; lower it$"):
+        config.build(sparse_graph, 0)
+    with pytest.raises(ConfigError, match="`hidden_channels`"):
+        NFCClassifier(sparse_graph, hidden_channels=10**11, kernel_size=8).fit(np.arange(300), sparse_graph.labels)
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize(
+    ("model", "settings"), [("nfc-gcn", {}), ("nfc-gcn", {"kernel_size": 2, "stride": 2**30}), ("gcn", {})]
+)
+def test_a_graph_that_claims_many_features(model, settings):
+    width = 2**31 - 1
+    features = sp.csr_array((np.ones(30, np.float32), np.arange(30), np.arange(31)), shape=(30, width))
+    graph = Graph.from_edges([[0, 1], [1, 2]], features, labels=np.arange(30) % 2, name="wide")
+    with pytest.raises(ConfigError, match=rf"^{model} on 'wide' with 30 nodes, 2,147,483,647 features and 2 classes"):
+        make_config(model, graph=graph, settings=settings).build(graph, 0)
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nodes": 10**12}, r"^`nodes` 1e\+12 would need about \d+ TiB of memory, and .* are available; lower it$"),
+        ({"features": 10**12}, r"^`features` 1e\+12 would need"),
+        ({"words": 10**9, "features": 10**10}, r"^`words` 1e\+09 would need"),
+        ({"nodes": 10**400}, r"^`nodes` must be between 2 and 9,007,199,254,740,992, got a larger number$"),
+        ({"degree": 10**400}, r"^`degree` must be between 0 and 446.116, got inf$"),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_a_generated_graph_of_absurd_size(options, message):
+    with pytest.raises(ConfigError, match=message):
+        load("citations", **options)
+
+
+def test_ordinary_settings_need_little(sparse_graph):
+    for model in MODELS:
+        assert make_config(model).memory(sparse_graph) < 2**27
+
+
+def files(root, content):
+    for name, text in content.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n", "proc/self/status": "VmSize: 0 kB\n"}
+GROUPS = {
+    "no group": ({}, 8000),
+    "version 2": (
+        {
+            "proc/self/cgroup": "0::/outer/inner\n",
+            "sys/fs/cgroup/outer/memory.max": "3000000\n",
+            "sys/fs/cgroup/outer/memory.current": "1000000\n",
+            "sys/fs/cgroup/outer/memory.stat": "anon 1\ninactive_file 48000\n",
+            "sys/fs/cgroup/outer/inner/memory.max": "max\n",
+            "sys/fs/cgroup/outer/inner/memory.current": "1000\n",
+        },
+        2000,
+    ),
+    "version 2 seen from inside": (
+        {
+            "proc/self/cgroup": "0::/elsewhere\n",
+            "sys/fs/cgroup/memory.max": "1024000\n",
+            "sys/fs/cgroup/memory.current": "0\n",
+        },
+        1000,
+    ),
+    "version 1": (
+        {
+            "proc/self/cgroup": "5:cpu:/\n4:memory,other:/box\n0::/\n",
+            "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "3072000\n",
+            "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "1024000\n",
+        },
+        2000,
+    ),
+    "more used than allowed": (
+        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "5\n", "sys/fs/cgroup/memory.current": "9\n"},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_a_container_s_limit_counts(tmp_path, case):
+    content, left = GROUPS[case]
+    assert available(files(tmp_path, MACHINE | content)) == left * 1024
+
+
+def test_a_limit_of_the_process_counts():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (2**40, before[1]))
+        assert available() < 2**40
+        with pytest.raises(ConfigError, match=r"^this would need about 1024\.0 GiB of memory, and .*; stop$"):
+            check_memory(2**40, "this", "stop")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_sizes_in_words():
+    sizes = (0, 1.5 * 2**30, 11 * 2**40, 2**63 * 10, float("inf"))
+    assert [in_words(size) for size in sizes] == ["0.0 GiB", "1.5 GiB", "11 TiB", "80 EiB", "more than 1,000 EiB"]
