@@ -182,18 +182,25 @@ def test_datasets_are_as_they_were():
         GraphSource(graph="cora", text=["x"]).load()
 
 
-def test_a_full_disk_leaves_nothing_half_written(run, papers, full_disk):
+@pytest.mark.parametrize(("limit", "kept"), [(1000, False), (20_000, True)], ids=["nothing fits", "the page does not"])
+def test_a_full_disk_leaves_nothing_half_written(run, papers, full_disk, limit, kept):
     before = sorted(p.name for p in papers.iterdir())
-    full_disk(20_000)  # enough for weights and settings, too little for the report
+    full_disk(limit)
     arguments = ("--model", "gcn", "--set", "epochs=2", "--json", "deep/out.json", "--out", "here")
     code, _, err = run("train", *TABLES, *arguments)
     assert code == 2, err
     last = err.splitlines()[-1]
-    assert last.startswith("error: cannot write "), err
-    assert last.endswith(": File too large; choose another place")
+    assert "cannot write here" in last
+    assert ": File too large; choose another place" in last
     assert "Traceback" not in err
     left = sorted(p.relative_to(papers).as_posix() for p in papers.rglob("*"))
-    assert left == sorted([*before, "deep"])
+    if kept:  # the whole run is worth more than its page
+        assert checkpoint.load_run("here").encoding is not None
+        assert [name for name in left if name.startswith((".", "here/."))] == []
+        assert {"deep/out.json", "here/result.json"} < set(left)
+        assert "here/report.html" not in left
+    else:
+        assert left == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights are others there")

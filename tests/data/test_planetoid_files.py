@@ -12,7 +12,7 @@ import pytest
 from nfcgcn.data import at_hand, load, planetoid_files
 from nfcgcn.errors import DatasetError
 
-PUBLISHED = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data/"
+PUBLISHED = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/"
 PARTS = planetoid_files.PARTS
 
 

@@ -7,12 +7,15 @@ follow Zipf's law; each class prefers its own part of the vocabulary, its topic.
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from nfcgcn.data.options import check_integer, check_number
 from nfcgcn.graph import Graph, Ints
+from nfcgcn.memory import check_memory
 from nfcgcn.randomness import generator
 
 Floats = npt.NDArray[np.float64]
@@ -49,6 +52,7 @@ def generate(
     words = check_integer("words", words, low=1, high=max(1, features // 2))
     homophily = check_number("homophily", homophily, low=0, high=1)
     degree = check_number("degree", degree, low=0, high=_highest_degree(nodes, classes, homophily))
+    _check_memory(nodes=nodes, features=features, words=words, degree=degree)
 
     rng = generator(seed, "data")
     labels = rng.permutation(np.arange(nodes, dtype=np.int64) % classes)
@@ -57,6 +61,16 @@ def generate(
     return Graph.from_edges(
         edges, bags, labels=labels, name="citations", class_names=[f"class {c}" for c in range(classes)]
     )
+
+
+def _check_memory(**options: float) -> None:
+    """Refuse a graph for which there is not enough memory, and name the option that lies furthest above its default."""
+    nodes, edges = options["nodes"], options["nodes"] * options["degree"] / 2
+    # Measured with a million nodes: 90 bytes per node, 125 per edge while edges are drawn, 20 per word, 60 per feature.
+    needed = 90 * nodes + max(120 * edges, 40 * edges + 16 * nodes * options["words"]) + 60 * options["features"]
+    usual = inspect.signature(generate).parameters
+    name = max(options, key=lambda option: options[option] / usual[option].default)
+    check_memory(needed, f"`{name}` {options[name]:g}", "lower it")
 
 
 def _highest_degree(nodes: int, classes: int, homophily: float) -> float:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from nfcgcn.errors import DatasetError
 
-BASE_URL = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data/"
+BASE_URL = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/"
+"""The repository's last commit, of 2016."""
 
 MAX_BYTES = 2**25
 """More than four times the largest file."""

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from nfcgcn import NFCError, load
 from nfcgcn.data.formats import read_tables
+from nfcgcn.data.formats.tables import open_table
 from nfcgcn.errors import DatasetError, GraphError
 
 NODES = "id,x,topic\na,1,cats\nb,2,dogs\nc,3,\n"
@@ -305,9 +306,62 @@ def test_parquet_bombs(tmp_path):
         read_tables(path)
     long = pa.DictionaryArray.from_arrays(np.zeros(20_000, np.int32), ["y" * 1_000_000])
     arrow(path, id=np.arange(20_000), x=long)
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(DatasetError, match=r"refused as a decompression bomb"):
         read_tables(path)
-    assert str(caught.value) == f"{path} repeats long text until it is larger than can be read; refused"
+
+
+LIMITED = """
+import resource, sys, warnings
+import nfcgcn, pandas, sklearn.feature_extraction.text, nfcgcn.data.formats.parquet, pyarrow.parquet
+warnings.simplefilter("ignore")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + {limit}, used + {limit}))
+try:
+    print(nfcgcn.load(sys.argv[1], **{options}))
+except nfcgcn.NFCError as error:
+    print(error)
+"""
+
+
+def read_within(limit: int, path: Path, **options) -> str:
+    """Read a file in a process that may take so many bytes beyond its imports; return the graph or the error."""
+    code = LIMITED.format(limit=limit, options=options)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def test_lists_that_repeat_text_are_refused(tmp_path):
+    path = tmp_path / "nodes.parquet"
+    for words, length in ((50_000, 4_000), (500_000, 10)):
+        one = pa.DictionaryArray.from_arrays(np.zeros(words * 30, np.int32), ["y" * length])
+        lists = pa.ListArray.from_arrays(np.arange(31, dtype=np.int32) * words, one)
+        arrow(path, id=np.arange(30), x=lists)
+        assert path.stat().st_size < 30_000
+        with pytest.raises(DatasetError, match=r"refused as a decompression bomb"):
+            read_tables(path, words="x")
+
+
+@pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
+def test_much_text_is_read_in_pieces(tmp_path):
+    texts = ["w" * (6_000 + i) for i in range(40)]
+    repeated = pa.DictionaryArray.from_arrays(np.arange(20_000, dtype=np.int32) % 40, texts)
+    noise = np.random.default_rng(0).integers(0, 2**62, 100_000).reshape(20_000, 5)  # so that the file is no bomb
+    others = {f"n{i}": column for i, column in enumerate(noise.T)}
+    path = arrow(tmp_path / "nodes.parquet", id=np.arange(20_000), x=repeated, **others)
+    read = read_tables(path, text="x", ignore=list(others))
+    assert read.features.indices.tolist() == (np.arange(20_000) % 40).tolist()
+    assert sum(1 for _ in open_table(path).chunks(["x"], texts=["x"])) > 1
+
+
+def test_a_wide_table_needs_little_more_than_its_features(tmp_path):
+    rows, columns = 2_000, 1_500
+    line = "," + ",".join(f"{i / 7:.6f}" for i in range(columns)) + "\n"
+    path = tmp_path / "nodes.csv"
+    path.write_text(
+        ",".join(["id", *(f"c{i}" for i in range(columns))]) + "\n" + "".join(f"{i}{line}" for i in range(rows))
+    )
+    assert "features=1500 dense" in read_within(3 * 4 * rows * columns + 160 * 2**20, path)
 
 
 def test_parquet_without_pyarrow(tmp_path):

@@ -184,7 +184,7 @@ BAD_ARRAYS = {
     ),
     "huge shape": (
         {"attr_shape": np.array([4, 2**40])},
-        "the matrix `attr_*` in FILE must have two dimensions of at most 67,108,864, got [4, 1099511627776]",
+        "the matrix `attr_*` in FILE must have at most 67,108,864 rows and 16,777,216 columns, got [4, 1099511627776]",
     ),
     "more features than nodes": (
         {"attr_matrix": np.ones((5, 2))},

@@ -197,6 +197,55 @@ def test_a_sparse_tensor_that_lies_is_refused(tmp_path):
         read_pyg(path)
 
 
+CLAIMS = {
+    "coo": lambda w: torch.sparse_coo_tensor(torch.arange(3).repeat(2, 1), torch.ones(3), (3, w)),
+    "csr": lambda w: torch.sparse_csr_tensor(torch.arange(4), torch.arange(3), torch.ones(3), size=(3, w)),
+    "csc": lambda w: torch.sparse_csc_tensor(
+        torch.zeros(1, dtype=torch.int64).expand(w + 1),
+        torch.zeros(0, dtype=torch.int64),
+        torch.zeros(0),
+        size=(3, w),
+        check_invariants=False,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", CLAIMS)
+def test_sparse_features_that_claim_a_huge_shape_are_refused(tmp_path, layout):
+    path = save(tmp_path, data(x=CLAIMS[layout](2**31)))
+    assert path.stat().st_size < 5000
+    with pytest.raises(GraphError) as caught:
+        read_pyg(path)
+    assert str(caught.value) == (
+        f"`x` in {path} must have at most 67,108,864 rows and 16,777,216 columns, got [3, 2147483648]"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize(
+    "x",
+    [
+        lambda: torch.sparse_coo_tensor(torch.arange(3)[None], torch.ones(1, 1).expand(3, 2**28), (3, 2**28)),
+        lambda: torch.eye(3).to_sparse_bsr((1, 1)),
+    ],
+    ids=["hybrid", "BSR"],
+)
+def test_other_sparse_layouts_are_named(tmp_path, x):
+    with pytest.raises(GraphError, match=r"`x` in .* must be a dense, COO, CSR or CSC matrix, got torch\.sparse_"):
+        read_pyg(save(tmp_path, data(x=x())))
+
+
+class Filling:
+    def __reduce__(self):
+        return bytearray, (2**34,)
+
+
+def test_a_file_that_asks_for_bytes_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"or is damaged: refused"):
+        read_pyg(save(tmp_path, data(x=Filling())))
+
+
 def test_a_bomb_is_refused_by_its_declared_size(tmp_path):
     path = tmp_path / "own.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -301,7 +301,7 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
     )
     whole = load(tmp_path, text="about", words="tags")
     for size in (1, 10, 56):
-        monkeypatch.setattr("nfcgcn.data.formats.delimited.CHUNK", size)
+        monkeypatch.setattr("nfcgcn.data.formats.table.CHUNK", size)
         parts = load(tmp_path, text="about", words="tags")
         assert parts.encoding == whole.encoding
         assert (parts.features != whole.features).nnz == 0

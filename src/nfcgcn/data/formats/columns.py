@@ -112,6 +112,8 @@ class Values:
 
         if cells.dtype == object and list in set(map(type, cells.tolist())):
             raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with --words or --ignore")
+        if not self.few and self._add_numbers(cells):
+            return
         codes, distinct = pd.factorize(cells)
         texts = distinct.tolist() if cells.dtype == object else [plain_number(value) for value in distinct.tolist()]
         counts = np.bincount(codes[codes >= 0], minlength=len(texts))
@@ -128,6 +130,17 @@ class Values:
         self._numbers.append(parsed[codes])
         self._gather_categories(codes, texts, empty)
 
+    def _add_numbers(self, cells: Cells) -> bool:
+        """Add rows that are all numbers, the usual case of a long column; return whether they are."""
+        numbers = to_numbers(cells) if cells.dtype == object else cells
+        empty = np.isnan(numbers)
+        if cells.dtype == object and empty.any():
+            return False
+        self.filled += len(cells) - int(empty.sum())
+        self.rows += len(cells)
+        self._numbers.append(numbers)
+        return True
+
     def _gather_categories(self, codes: Cells, texts: list[str], empty: npt.NDArray[np.bool_]) -> None:
         if not self.few:
             return
@@ -137,6 +150,7 @@ class Values:
             if len(self.categories) > MOST_CATEGORIES:
                 self.few = False
                 self._codes.clear()
+                self.categories.clear()
                 return
         numbers = [self.categories.get(text, -1) for text in texts]
         self._codes.append(np.array([*numbers, -1], np.int32)[codes])
@@ -152,11 +166,11 @@ class Values:
         return np.concatenate(self._codes)
 
 
-def to_numbers(texts: list[str]) -> npt.NDArray[np.float64]:
+def to_numbers(texts: list[str] | Cells) -> npt.NDArray[np.float64]:
     """Read texts as numbers; NaN for other texts."""
     import pandas as pd
 
-    if not texts:
+    if not len(texts):
         return np.zeros(0)
     return np.asarray(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from nfcgcn.data.formats.table import CHUNK, Chunk, check_columns
+from nfcgcn.data.formats.table import Chunk, check_columns, chunk_rows
 from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import check_size, parsing, reading
 
@@ -42,7 +42,7 @@ class DelimitedTable:
         with reading(self.path), parsing(self.path, "text table"), self._rows() as rows:
             next(rows)
             done = 0
-            while some := list(islice(rows, CHUNK)):
+            while some := list(islice(rows, chunk_rows(len(self.columns)))):
                 lengths = np.fromiter(map(len, some), np.int64, len(some))
                 wrong = np.flatnonzero(lengths != len(self.columns))
                 if len(wrong):
@@ -52,7 +52,10 @@ class DelimitedTable:
                     )
                 done += len(some)
                 cells = list(zip(*some, strict=True))
-                yield {name: np.array(cells[place], dtype=object) for name, place in places}
+                chunk = {name: np.array(cells[place], dtype=object) for name, place in places}
+                del some, cells  # before the next rows are read, beside which they would need as much again
+                yield chunk
+                del chunk
 
     @contextmanager
     def _rows(self) -> Iterator[Iterator[list[str]]]:

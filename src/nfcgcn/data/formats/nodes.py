@@ -29,7 +29,7 @@ from nfcgcn.data.formats.columns import (
 )
 from nfcgcn.data.formats.encoding import Encoding, Form
 from nfcgcn.data.formats.labels import encode_labels, encode_split, learn_classes, listed
-from nfcgcn.data.formats.table import Cells, Table, require
+from nfcgcn.data.formats.table import CHUNK, Cells, Table, require
 from nfcgcn.data.formats.words import WordCounts, find_separator
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Ints, Split
@@ -138,15 +138,32 @@ def _gather(
     texts = {name for name, how in features.items() if how == "text" or isinstance(how, Text)}
     kept = _Kept(named)
     gathered: dict[str, Values | WordCounts] = {}
+    waiting: dict[str, list[Cells]] = {name: [] for name in features}
     for chunk in table.chunks([*named, *features], texts={*named, *texts}):
         for name in named:
             kept.parts[name].append(chunk[name])
+        kept.rows += len(chunk[next(iter(features))])
         for name, how in features.items():
-            if name not in gathered:
-                gathered[name] = _gatherer(table, name, how, chunk[name])
-            gathered[name].add(chunk[name])
-            kept.rows += len(chunk[name]) if name == next(iter(features)) else 0
-    return kept, gathered
+            waiting[name].append(chunk.pop(name))
+            if how != "words" or kept.rows >= CHUNK:  # what separates words shows in the first rows, however wide
+                _add(table, name, how, waiting, gathered)
+    for name, how in features.items():
+        _add(table, name, how, waiting, gathered)
+    return kept, {name: gathered[name] for name in features if name in gathered}
+
+
+def _add(
+    table: Table,
+    name: str,
+    how: Column | str,
+    waiting: dict[str, list[Cells]],
+    gathered: dict[str, Values | WordCounts],
+) -> None:
+    if waiting[name] and name not in gathered:
+        gathered[name] = _gatherer(table, name, how, np.concatenate(waiting[name]))
+    for cells in waiting[name]:
+        gathered[name].add(cells)
+    waiting[name].clear()
 
 
 def _gatherer(table: Table, name: str, how: Column | str, first: Cells) -> Values | WordCounts:
@@ -189,12 +206,12 @@ def _learn(table: Table, gathered: Mapping[str, Values | WordCounts]) -> tuple[C
 
 
 def _encode(
-    table: Table, learned: Iterable[Column], gathered: Mapping[str, Values | WordCounts], form: Form | None
+    table: Table, learned: Iterable[Column], gathered: dict[str, Values | WordCounts], form: Form | None
 ) -> tuple[sp.csr_array | npt.NDArray[np.float32], Form]:
     blocks: list[Block] = []
     filled = []
     for column in learned:
-        cells: Any = gathered[column.name]
+        cells: Any = gathered.pop(column.name)  # so that the cells of a column and its features are never both kept
         if isinstance(column, Number):
             block, empty = encode_number(column, cells)
             filled += [f"{column.name} ({empty})"] if empty else []

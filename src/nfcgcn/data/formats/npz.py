@@ -29,7 +29,9 @@ Array = npt.NDArray[Any]
 
 MAX_CLASSES = 2**20
 """A larger label must be a mistake; a model would need as many outputs."""
-MAX_FEATURES = 2**26
+MAX_NODES = 2**26
+MAX_FEATURES = 2**24
+"""Sparse features can claim any number of columns at no cost; what is computed per column cannot be had at no cost."""
 _CSR = ("data", "indices", "indptr", "shape")
 _NAMES = {"node_names": "node_names", "feature_names": "attr_names", "class_names": "class_names"}
 _PARTS = ("train", "val", "test")
@@ -108,8 +110,11 @@ class _Arrays:
         values = self.floats(f"{matrix}_data", dimensions=1)
         indices, starts, shape = (self.ints(f"{matrix}_{part}") for part in _CSR[1:])
         where = f"the matrix `{matrix}_*` in {self.path}"
-        if shape.shape != (2,) or shape.min() < 0 or shape.max() > MAX_FEATURES:
-            raise GraphError(f"{where} must have two dimensions of at most {MAX_FEATURES:,}, got {shape.tolist()[:5]}")
+        most = [MAX_NODES, MAX_NODES if matrix == "adj" else MAX_FEATURES]
+        if shape.shape != (2,) or shape.min() < 0 or (shape > most).any():
+            raise GraphError(
+                f"{where} must have at most {most[0]:,} rows and {most[1]:,} columns, got {shape.tolist()[:5]}"
+            )
         rows, columns = shape.tolist()
         if len(starts) != rows + 1 or starts[0] != 0 or starts[-1] != len(indices) or (np.diff(starts) < 0).any():
             raise GraphError(

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.data.formats.table import CHUNK, Cells, Chunk, check_columns, dates
+from nfcgcn.data.formats.table import Cells, Chunk, check_columns, chunk_rows, dates
 from nfcgcn.errors import DatasetError, GraphError
-from nfcgcn.files import FREE_BYTES, MAX_BYTES, check_size, parsing, reading
+from nfcgcn.files import FREE_BYTES, check_size, parsing, reading
 
 PARQUET = (".parquet", ".pq")
 
@@ -24,9 +24,11 @@ class ParquetTable:
         with reading(path), parsing(path, "Parquet"), self._open() as file:
             self.columns = tuple(file.schema_arrow.names)
             meta = file.metadata
-            unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-            # Repeated values take no room in the file, but each takes some when read.
-            check_size(path, max(unpacked, 8 * meta.num_rows * len(self.columns)))
+            groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+            unpacked = sum(group.total_byte_size for group in groups)
+            # Repeated values take no room in the file, but each takes some when read; a row may hold a list of them.
+            values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+            check_size(path, max(unpacked, 8 * values, 8 * meta.num_rows * len(self.columns)))
         check_columns(self.name, self.columns)
 
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
@@ -34,8 +36,12 @@ class ParquetTable:
         # A dot in a name would select a part of a nested column instead.
         select = None if any("." in name for name in wanted) else list(wanted)
         with reading(self.path), parsing(self.path, "Parquet"), self._open() as file:
-            for batch in file.iter_batches(batch_size=CHUNK, columns=select):
-                yield {name: self._cells(name, batch.column(name), as_text=name in texts) for name in wanted}
+            done = 0
+            for batch in file.iter_batches(batch_size=chunk_rows(len(self.columns)), columns=select):
+                for piece in _pieces(batch.select(list(wanted))):
+                    done += _text_size(piece)
+                    check_size(self.path, done)
+                    yield {name: self._cells(name, piece.column(name), as_text=name in texts) for name in wanted}
 
     def _open(self) -> Any:
         try:
@@ -45,14 +51,15 @@ class ParquetTable:
                 f"reading {self.path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv"
             ) from error
         # Text is read as numbers that point into a dictionary until its size is known.
-        schema = parquet.read_schema(self.path)
-        return parquet.ParquetFile(self.path, read_dictionary=[f.name for f in schema if _is_text(f.type)])
+        with parquet.ParquetFile(self.path) as file:
+            leaves = [file.schema.column(i) for i in range(len(file.schema.names))]
+        texts = [leaf.path for leaf in leaves if leaf.logical_type.type == "STRING"]
+        return parquet.ParquetFile(self.path, read_dictionary=texts)
 
     def _cells(self, name: str, array: Any, *, as_text: bool) -> Cells:
         import pyarrow as pa
 
-        if pa.types.is_dictionary(array.type):
-            array = self._unfold(array)
+        array = _unfolded(array)
         kind = array.type
         if as_text and (_is_plain(kind) or pa.types.is_temporal(kind)):
             return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
@@ -74,14 +81,46 @@ class ParquetTable:
             f"column '{name}' of {self.name} holds {kind}, not numbers or text; leave it out with --ignore"
         )
 
-    def _unfold(self, array: Any) -> Any:
-        from pyarrow import compute
 
-        if _is_text(array.type.value_type):
-            lengths = compute.binary_length(array.dictionary).take(array.indices)
-            if (compute.sum(lengths).as_py() or 0) > min(MAX_BYTES, 16 * FREE_BYTES):
-                raise DatasetError(f"{self.path} repeats long text until it is larger than can be read; refused")
+def _pieces(batch: Any) -> Iterator[Any]:
+    """Cut a batch into pieces of rows, each with a moderate amount of text."""
+    if batch.num_rows < 2 or _text_size(batch) <= FREE_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
+
+
+def _text_size(batch: Any) -> int:
+    """Return the length of all text in a batch, whose texts are still numbers that point into a dictionary."""
+    from pyarrow import compute
+
+    size = 0
+    for array in batch.columns:
+        texts = array.flatten() if _is_list(array.type) else array
+        if _is_dictionary(texts.type):
+            lengths = compute.binary_length(texts.dictionary).take(texts.indices)
+            size += compute.sum(lengths).as_py() or 0
+    return size
+
+
+def _unfolded(array: Any) -> Any:
+    """Return text instead of numbers that point into a dictionary, also inside lists."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
         return array.dictionary_decode()
+    if _is_list(kind) and _is_dictionary(kind.value_type):
+        return array.cast(pa.list_(pa.field("element", kind.value_type.value_type)))
+    return array
+
+
+def _is_dictionary(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_dictionary(kind)) and _is_text(kind.value_type)
 
 
 def _is_text(kind: Any) -> bool:

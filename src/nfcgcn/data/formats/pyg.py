@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickletools
 import warnings
 import zipfile
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nfcgcn.data.formats.npz import MAX_CLASSES, check_text
+from nfcgcn.data.formats.npz import MAX_CLASSES, MAX_FEATURES, MAX_NODES, check_text
 from nfcgcn.errors import DatasetError, GraphError, NFCWarning
 from nfcgcn.files import check_size, parsing, reading
 from nfcgcn.graph import Graph, Split, quiet_sparse
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _NAMES = ("node_names", "feature_names", "class_names")
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+}
+"""The layouts that sparse features may have, and the tensors that each consists of."""
+_ALLOCATES = {"builtins bytearray", "__builtin__ bytearray"}
+"""What torch lets a file call, and what fills as much memory as the file asks for."""
 
 
 def read_pyg(path: str | PathLike[str]) -> Graph:
@@ -39,21 +49,46 @@ def _load(path: Path) -> Any:
         raise DatasetError(f"{path} is not a .pt file of PyTorch 1.6 or later; save the data again with torch.save")
     with zipfile.ZipFile(path) as archive:
         check_size(path, sum(member.file_size for member in archive.infolist()))
+        pickles = [archive.read(name) for name in archive.namelist() if name.endswith("data.pkl")]
     safe = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
-        checked = torch.sparse.check_sparse_tensor_invariants(True)  # type: ignore[no-untyped-call]
-        with torch.serialization.safe_globals(safe), checked, quiet_sparse():
+        if any(argument in _ALLOCATES for each in pickles for _, argument, _ in pickletools.genops(each)):
+            raise ValueError("it fills memory")
+        with torch.serialization.safe_globals(safe), quiet_sparse():
             data = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
+    except (OSError, MemoryError):
         raise
     except Exception as error:
-        raise DatasetError(
-            f"{path} holds more than tensors in a PyG Data, or is damaged: refused, as it could run any code; "
-            "save a plain torch_geometric.data.Data"
-        ) from error
+        raise _refusal(path) from error
     if type(data) is not Data:
         raise DatasetError(f"{path} holds a {type(data).__name__}, not a torch_geometric.data.Data; save one of those")
     return data
+
+
+def _refusal(path: Path) -> DatasetError:
+    return DatasetError(
+        f"{path} holds more than tensors in a PyG Data, or is damaged: refused, as it could run any code; "
+        "save a plain torch_geometric.data.Data"
+    )
+
+
+def _check_sparse(path: Path, x: Tensor) -> None:
+    """Refuse sparse features that claim more than they hold; what they claim takes no room in the file."""
+    if x.layout not in _PARTS or x.dim() != 2 or x.dense_dim():
+        raise GraphError(f"`x` in {path} must be a dense, COO, CSR or CSC matrix, got {x.layout} {list(x.shape)}")
+    if x.shape[0] > MAX_NODES or x.shape[1] > MAX_FEATURES:
+        raise GraphError(
+            f"`x` in {path} must have at most {MAX_NODES:,} rows and {MAX_FEATURES:,} columns, got {list(x.shape)}"
+        )
+    parts = [getattr(x, part)() for part in _PARTS[x.layout]]
+    check_size(path, sum(part.element_size() * part.numel() for part in parts))
+    make: Any = torch.sparse_coo_tensor
+    if x.layout != torch.sparse_coo:
+        make = partial(torch.sparse_compressed_tensor, layout=x.layout)
+    try:
+        make(*parts, size=x.shape, check_invariants=True)
+    except (RuntimeError, ValueError) as error:
+        raise _refusal(path) from error
 
 
 def _check(path: Path, data: Any) -> None:
@@ -65,10 +100,12 @@ def _check(path: Path, data: Any) -> None:
         if not isinstance(part, Tensor):
             raise GraphError(f"`{key}` in {path} must be a tensor, got {type(part).__name__}")
         # A tensor can claim any size by repeating one number.
-        sparse = part.layout != torch.strided
-        check_size(path, part.element_size() * (part._nnz() if sparse else part.numel()))
-        if sparse and key != "x":
+        if part.layout == torch.strided:
+            check_size(path, part.element_size() * part.numel())
+        elif key != "x":
             raise GraphError(f"`{key}` in {path} must be dense, got {part.layout}")
+        else:
+            _check_sparse(path, part)
     if data.get("x") is not None:
         if data.x.dim() != 2 or data.x.is_complex():
             raise GraphError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -11,9 +11,10 @@ from nfcgcn.errors import GraphError
 
 Cells = npt.NDArray[Any]
 """Some rows of a column: float64 with NaN for an empty cell; or objects: text, lists of texts, None for empty."""
-Chunk = Mapping[str, Cells]
+Chunk = dict[str, Cells]
 CHUNK = 20_000
-"""Rows read at a time; limits the memory that reading needs beside its result."""
+CELLS = 2**20
+"""At most so many rows, and about so many cells, are read at a time; limits the memory beside the result."""
 MISSING = frozenset({"", "nan", "NaN", "<NA>"})
 """Texts that mean an empty cell in any column."""
 _SHOWN = 20
@@ -28,6 +29,11 @@ class Table(Protocol):
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
         """Yield the wanted columns, some rows at a time; those in `texts` as exact text."""
         ...
+
+
+def chunk_rows(num_columns: int) -> int:
+    """Return how many rows of a table with so many columns are read at a time."""
+    return max(1, min(CHUNK, CELLS // max(1, num_columns)))
 
 
 def check_columns(table: str, columns: Sequence[str]) -> None:
