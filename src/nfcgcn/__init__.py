@@ -5,80 +5,85 @@ In reading order: get a graph, split it, build a model, train it, judge it, ask 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import nfcgcn.kernels  # noqa: F401  (which register themselves behind the method's formulas)
-from nfcgcn.baselines import GCN as GCN
-from nfcgcn.config.inspection import inspect as inspect
-from nfcgcn.config.registry import make_config as make_config
-from nfcgcn.config.registry import suggest as suggest
-from nfcgcn.data import load as load
-from nfcgcn.data.formats import from_networkx as from_networkx
-from nfcgcn.data.formats import write_npz as write_npz
-from nfcgcn.data.splits import make_split as make_split
-from nfcgcn.errors import NFCError as NFCError
-from nfcgcn.evaluation import accuracy as accuracy
-from nfcgcn.evaluation import repeat as repeat
-from nfcgcn.evaluation import summarise as summarise
-from nfcgcn.graph import Graph as Graph
-from nfcgcn.graph import Split as Split
-from nfcgcn.inference.checkpoint import load_model as load_model
-from nfcgcn.inference.explanation import explain as explain
-from nfcgcn.inference.explanation import explain_classes as explain_classes
-from nfcgcn.inference.export import export as export
-from nfcgcn.inference.prediction import embed as embed
-from nfcgcn.inference.prediction import predict as predict
-from nfcgcn.inference.prediction import predict_proba as predict_proba
-from nfcgcn.method.graph_conv import GraphConv as GraphConv
-from nfcgcn.method.model import NFCGCN as NFCGCN
-from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
-from nfcgcn.method.sampling import sample_neighbours as sample_neighbours
-from nfcgcn.training import TrainingConfig as TrainingConfig
-from nfcgcn.training import fit as fit
-
 if TYPE_CHECKING:
+    from nfcgcn.baselines import GCN as GCN
+    from nfcgcn.config.inspection import inspect as inspect
+    from nfcgcn.config.registry import make_config as make_config
+    from nfcgcn.config.registry import suggest as suggest
+    from nfcgcn.data import load as load
+    from nfcgcn.data.formats import from_networkx as from_networkx
+    from nfcgcn.data.formats import write_npz as write_npz
+    from nfcgcn.data.splits import make_split as make_split
+    from nfcgcn.errors import NFCError as NFCError
     from nfcgcn.estimator import NFCClassifier as NFCClassifier
     from nfcgcn.estimator import NFCEmbedder as NFCEmbedder
+    from nfcgcn.evaluation import accuracy as accuracy
+    from nfcgcn.evaluation import repeat as repeat
+    from nfcgcn.evaluation import summarise as summarise
+    from nfcgcn.graph import Graph as Graph
+    from nfcgcn.graph import Split as Split
+    from nfcgcn.inference.checkpoint import load_model as load_model
+    from nfcgcn.inference.explanation import explain as explain
+    from nfcgcn.inference.explanation import explain_classes as explain_classes
+    from nfcgcn.inference.export import export as export
+    from nfcgcn.inference.prediction import embed as embed
+    from nfcgcn.inference.prediction import predict as predict
+    from nfcgcn.inference.prediction import predict_proba as predict_proba
+    from nfcgcn.method.graph_conv import GraphConv as GraphConv
+    from nfcgcn.method.model import NFCGCN as NFCGCN
+    from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
+    from nfcgcn.method.sampling import sample_neighbours as sample_neighbours
+    from nfcgcn.training import TrainingConfig as TrainingConfig
+    from nfcgcn.training import fit as fit
 
 __version__ = "0.2.0"
 
-__all__ = [  # noqa: RUF022  (reading order)
-    "load",
-    "from_networkx",
-    "write_npz",
-    "Graph",
-    "Split",
-    "inspect",
-    "make_split",
-    "sample_neighbours",
-    "NodeFeatureConv",
-    "GraphConv",
-    "NFCGCN",
-    "GCN",
-    "suggest",
-    "make_config",
-    "TrainingConfig",
-    "fit",
-    "predict",
-    "predict_proba",
-    "embed",
-    "accuracy",
-    "repeat",
-    "summarise",
-    "explain",
-    "explain_classes",
-    "load_model",
-    "export",
-    "NFCClassifier",
-    "NFCEmbedder",
-    "NFCError",
-]
+_HOMES = {
+    "load": "nfcgcn.data",
+    "from_networkx": "nfcgcn.data.formats",
+    "write_npz": "nfcgcn.data.formats",
+    "Graph": "nfcgcn.graph",
+    "Split": "nfcgcn.graph",
+    "inspect": "nfcgcn.config.inspection",
+    "make_split": "nfcgcn.data.splits",
+    "sample_neighbours": "nfcgcn.method.sampling",
+    "NodeFeatureConv": "nfcgcn.method.node_feature_conv",
+    "GraphConv": "nfcgcn.method.graph_conv",
+    "NFCGCN": "nfcgcn.method.model",
+    "GCN": "nfcgcn.baselines",
+    "suggest": "nfcgcn.config.registry",
+    "make_config": "nfcgcn.config.registry",
+    "TrainingConfig": "nfcgcn.training",
+    "fit": "nfcgcn.training",
+    "predict": "nfcgcn.inference.prediction",
+    "predict_proba": "nfcgcn.inference.prediction",
+    "embed": "nfcgcn.inference.prediction",
+    "accuracy": "nfcgcn.evaluation",
+    "repeat": "nfcgcn.evaluation",
+    "summarise": "nfcgcn.evaluation",
+    "explain": "nfcgcn.inference.explanation",
+    "explain_classes": "nfcgcn.inference.explanation",
+    "load_model": "nfcgcn.inference.checkpoint",
+    "export": "nfcgcn.inference.export",
+    "NFCClassifier": "nfcgcn.estimator",
+    "NFCEmbedder": "nfcgcn.estimator",
+    "NFCError": "nfcgcn.errors",
+}
+"""Where each public name is defined, in reading order."""
+
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Load the estimators, and scikit-learn with them, when they are asked for."""
-    if name in ("NFCClassifier", "NFCEmbedder"):
-        from nfcgcn import estimator
+    """Load a public name, and what it needs, when it is asked for: torch alone takes more than a second."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nfcgcn' has no attribute '{name}'")
+    thing = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return thing
 
-        return getattr(estimator, name)
-    raise AttributeError(f"module 'nfcgcn' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -1,5 +1,5 @@
 """``python -m nfcgcn``: the command line."""
 
-from nfcgcn.cli import main
+from nfcgcn.cli import run
 
-main()
+run()

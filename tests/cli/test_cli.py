@@ -43,7 +43,7 @@ def test_train_without_arguments_learns_the_digits_and_writes_a_complete_folder(
 
     folder = tmp_path / "here"
     assert sorted(p.name for p in folder.iterdir()) == [
-        "config.json", "metrics.jsonl", "report.html", "result.json", "weights.safetensors",
+        "config.json", "metrics.jsonl", "report.html", "result.json", "test_nodes.safetensors", "weights.safetensors",
     ]  # fmt: skip
     assert json.loads((folder / "result.json").read_text()) == result
     epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -100,7 +100,7 @@ BAD_INPUT = {
     "--set activation=sigmoid": "`activation` must be none | tanh | relu, got 'sigmoid'",
     "--set conv=2d": "`conv` is 1d in model 'nfc-gcn'; choose another --model instead",
     "--set epochs=0": "`epochs` must be at least 1, got 0",
-    "--set learning_rate=1e30": "training diverged in epoch 1: the loss is not finite; "
+    "--set learning_rate=1e30": "training diverged in epoch 1 with seed 0: the loss is not finite; "
     "lower `learning_rate`, now 1e+30",
     "--set neighbours=0": "`neighbours` must be between 1 and 1796, got 0",
     "--device tpu": "unknown device 'tpu'; did you mean 'cpu'?",
@@ -229,7 +229,8 @@ def test_the_version_is_told(run):
     assert run("--version") == (0, f"{nfcgcn.__version__}\n", "")
 
 
-def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_signal_keeps_the_best_state_so_far_and_says_so(tmp_path, number):
     settings = [f"--set={setting}" for setting in ("epochs=100000", "num_test=100")]
     process = subprocess.Popen(
         [sys.executable, "-m", "nfcgcn", "train", "digits", *settings, "--out", "here"],
@@ -242,9 +243,9 @@ def test_ctrl_c_keeps_the_best_state_so_far_and_says_so(tmp_path):
     while "seed 0: loss" not in shown:  # the bar of a terminal: an epoch has ended
         shown += process.stderr.read(1)
         assert process.poll() is None, shown
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "interrupted: the best state so far was kept and scored" in err
     assert "test accuracy" in out
     result = json.loads((tmp_path / "here" / "result.json").read_text())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,9 @@ BANDWIDTH = 4.8e12
 """Memory bandwidth of an H200 in bytes per second, from its data sheet."""
 RATE = 67e12
 """Float32 operations per second of an H200, from its data sheet."""
+NEAR, FAR = 33e12, 10e12
+"""Bytes per second that programs can read from the multiprocessors' own caches (132 times 128 bytes per cycle at 1.98
+GHz) and, approximately, from the cache that they share (5,120 bytes per cycle)."""
 LAUNCH = 2e-6
 """Approximate seconds from one kernel of a graph to the next."""
 
@@ -76,11 +80,12 @@ def bench_gpu_step(
     result["ours_ms"] = _milliseconds(step_graph.replay)
     result["ours_eval_ms"] = _milliseconds(trainer.capture(trainer.validate).replay)
     result["ours_without_graph_ms"] = _milliseconds(trainer.train_step)
-    result["kernels"] = _kernels(trainer)
+    result |= _kernels(trainer)
     del trainer, step_graph
     say(f"{SEEDS} seeds")
     trainer = _trainer(graph, config, SEEDS)
     result[f"seeds{SEEDS}_ms"] = _milliseconds(trainer.capture(trainer.train_step).replay)
+    result |= {f"seeds{SEEDS}_{name}": value for name, value in _kernels(trainer).items()}
     del trainer
     for count in (1, SEEDS):
         _fit_seconds(graph, config, count)  # compiles what is not compiled yet
@@ -97,8 +102,9 @@ def bench_gpu_step(
     }
 
 
+@cache
 def check_gpu_contract() -> None:
-    """Raise an error if the GPU kernels break their contract."""
+    """Raise an error if the GPU kernels break their contract; checked once."""
     from nfcgcn.kernels.gpu import node_feature_conv as gpu
 
     for case in contract.cases():
@@ -161,8 +167,9 @@ def _milliseconds(job: Callable[[], Any]) -> float:
 
 
 def _extra_memory(job: Callable[[], Any]) -> float:
-    """Return the extra device memory in MiB that a job needs, measured over two calls."""
+    """Return the extra device memory in MiB that a job needs, measured over two calls, as if nothing ran before."""
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -172,11 +179,11 @@ def _extra_memory(job: Callable[[], Any]) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def _kernels(trainer: cuda_graph.Trainer) -> list[dict[str, Any]]:
-    """List the kernels of one training step: launches, microseconds, and a lower bound on these.
+def _kernels(trainer: cuda_graph.Trainer) -> dict[str, Any]:
+    """List the kernels of one training step, with launches, microseconds and a lower bound on these; and the sums.
 
-    The bound is the largest of three times: the bytes that must be moved, each counted once, at the memory's bandwidth;
-    the operations at the device's rate; and the launches.
+    The bound is the largest of the times that these take at the device's rates: the launches, the bytes that must come
+    from memory, each counted once, the bytes that must come from caches, and the operations.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -191,44 +198,65 @@ def _kernels(trainer: cuda_graph.Trainer) -> list[dict[str, Any]]:
             micros[event.key[:60]] += event.device_time_total
             launches[event.key[:60]] += event.count
     work = _work(trainer)
-    return [
+    kernels: list[dict[str, Any]] = [
         {
             "kernel": name,
             "launches": launches[name],
             "us": round(spent, 1),
-            "floor_us": round(1e6 * max(LAUNCH * launches[name], *_least(*work.get(name, (0, 0)))), 1),
+            "floor_us": round(1e6 * max(LAUNCH * launches[name], work.get(name, Work()).seconds), 1),
         }
         for name, spent in micros.most_common()
     ]
+    return {
+        "kernels": kernels,
+        "launches": sum(launches.values()),
+        "kernels_ms": sum(micros.values()) / 1000,
+        "floor_ms": sum(k["floor_us"] for k in kernels) / 1000,
+    }
 
 
-def _least(moved: float, operations: float) -> tuple[float, float]:
-    return moved / BANDWIDTH, operations / RATE
+class Work(NamedTuple):
+    """What a kernel must at least do: bytes from memory, from the shared and from the own caches; operations."""
+
+    memory: float = 0
+    far: float = 0
+    near: float = 0
+    operations: float = 0
+
+    @property
+    def seconds(self) -> float:
+        """The least time that it takes."""
+        return max(self.memory / BANDWIDTH, self.far / FAR, self.near / NEAR, self.operations / RATE)
 
 
-def _work(trainer: cuda_graph.Trainer) -> dict[str, tuple[float, float]]:
-    """Return bytes and operations of our main kernels in one training step, dropped nonzeros not counted."""
+def _work(trainer: cuda_graph.Trainer) -> dict[str, Work]:
+    """Return what our main kernels must do in one training step, dropped nonzeros not counted."""
     net = trainer.net
     assert isinstance(net, SideBySide)  # noqa: S101
     tables = net.tables
     of = dict(zip(net.names, net.stacked, strict=True))
     weight, matrix = of["nfc.weight"], of["layers.0.weight"]
-    _, filters, _, size = weight.shape
+    num_runs, filters, _, size = weight.shape
     hidden = matrix.shape[2]
     stride = next(iter(net.options.values())).stride
-    entries, nodes = len(tables.lists.nodes), tables.num_nodes
-    met = entries * (1 - net.map_dropout) * size / stride
+    nodes = num_runs * tables.num_nodes
+    entries = tables.room(0, tables.x.shape[1])
+    left = entries * (1 - net.map_dropout)
+    met = left * size / stride
     h0 = nodes * matrix.shape[1]
-    slots = 4 * tables.bandwidth * tables.x.shape[1] * hidden
+    slots = 4 * num_runs * tables.bandwidth * tables.x.shape[1] * hidden
     out = 4 * nodes * hidden
-    edges = net.adjacency[0].values().numel()
+    edges = num_runs * net.adjacency[0].values().numel()
+    # Each nonzero that is left reads a row of `hidden` numbers; each of its meetings with a window, one of `filters`.
+    rows, meetings = 4 * left * hidden, 4 * met * filters
+    # The filters of a run fit into the caches of a multiprocessor; rows of nodes and of slots only into the shared one.
     return {
-        "gather": (8 * len(tables.features.values) + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
-        "gather_backward": (8 * entries + slots + out, 2 * entries * (1 - net.map_dropout) * hidden),
-        "keep_in_map": (8 * entries, 40 * entries),
-        "keep_in_list": (12 * entries, 40 * entries),
-        "project": (8 * entries + 4 * matrix.numel() + out, 2 * met * filters + 2 * h0 * hidden + 20 * h0),
-        "project_backward": (8 * entries + 4 * h0 + out, 2 * met * filters + 4 * h0 * hidden + 24 * h0),
-        "convolve_backward": (8 * entries + 4 * h0, 2 * met * filters),
-        "_propagate": (4 * (12 * edges + 2 * out), 8 * edges * hidden),
+        "gather": Work(8 * len(tables.features.values) + slots + out, rows, 0, 2 * left * hidden),
+        "gather_backward": Work(8 * entries + slots + out, rows, 0, 2 * left * hidden),
+        "keep_in_map": Work(8 * entries + 8 * left, 0, 0, 40 * entries),
+        "keep_in_list": Work(8 * entries + 8 * left, 0, 0, 60 * entries),
+        "project": Work(8 * left + 4 * matrix.numel() + out, 0, meetings, 2 * met * filters + (2 * hidden + 20) * h0),
+        "project_backward": Work(8 * left + 4 * h0 + out, 0, meetings, 2 * met * filters + (4 * hidden + 24) * h0),
+        "convolve_backward": Work(8 * left + 4 * h0, meetings, 0, 2 * met * filters),
+        "_propagate": Work(4 * (12 * edges + 2 * out), 16 * edges * hidden, 0, 8 * edges * hidden),
     }

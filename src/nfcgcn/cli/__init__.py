@@ -2,63 +2,159 @@
 
 from __future__ import annotations
 
+import atexit
+import io
+import logging
+import os
 import sys
 import warnings
-from typing import Annotated, Any
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
-import typer
+from nfcgcn.errors import ConfigError, NFCError, NFCWarning, visible
+from nfcgcn.settings import one_line
 
-from nfcgcn import __version__
-from nfcgcn.cli import bench, explain, export, inspect, listing, predict, report, reproduce, train, tune
-from nfcgcn.cli.console import app
-from nfcgcn.errors import NFCError, NFCWarning
+COMMANDS = {
+    "train": (
+        "train",
+        "Train a model, score it on the test nodes, and write a folder with weights, metrics and a report.",
+    ),
+    "predict": ("predict", "Write the class of each node, and the probability of every class, to a CSV file."),
+    "embed": (
+        "predict",
+        "Write a representation of each node to an .npz file (`ids`, `embedding`) or a Parquet file (`id`, `h0`, ...).",
+    ),
+    "explain": ("explain", "Show which features of which nodes decided the class of a node."),
+    "inspect": ("inspect", "Describe a graph and suggest settings for it, with reasons; nothing is trained."),
+    "tune": ("tune", "Search for settings that do better on validation nodes, and write them as a preset."),
+    "export": (
+        "export",
+        "Write a run's model as a program that needs only PyTorch to run, for graphs of any size.",
+    ),
+    "reproduce": (
+        "reproduce",
+        "Run the paper's experiments and write a page that compares the results with the paper's.",
+    ),
+    "report": (
+        "report",
+        "Write the page of a run, report.html, or of the reproduction, report.md and figures/ too. Nothing is trained.",
+    ),
+    "bench": ("bench", "Measure the time of the kernels and the models."),
+    "datasets": ("listing", "List the datasets: sizes, sources, and where they are."),
+    "models": (
+        "listing",
+        "List the models: what each is, where it was published, its settings with defaults, and its presets.",
+    ),
+    "settings": (
+        "listing",
+        "List the settings that `nfcgcn train --set KEY=VALUE` accepts for a model, with defaults.",
+    ),
+}
+"""The file of each command and what it does. Only the one that is called is loaded, and torch with it."""
 
-__all__ = [
-    "app",
-    "bench",
-    "explain",
-    "export",
-    "inspect",
-    "listing",
-    "main",
-    "predict",
-    "report",
-    "reproduce",
-    "train",
-    "tune",
-]
+
+def run() -> None:
+    """Be the program `nfcgcn`: when it ends, the system tidies up, which saves a second after work on a GPU."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        code = leaving.code
+    if not isinstance(code, int):
+        sys.exit(code if code is None else str(code))
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> None:
-    """Run the command line; one of our errors is printed as one line, with exit code 2."""
+    """Run the command line; an error that the user can do something about is printed as one line, with exit code 2."""
     debug = "--debug" in sys.argv
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    # Threads that wait for each other sleep. This must be said before torch starts its first ones.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app([a for a in sys.argv[1:] if a != "--debug"], prog_name="nfcgcn")
-    except NFCError as error:
-        if debug:
+        try:
+            arguments = _take_threads([a for a in sys.argv[1:] if a != "--debug"])
+            _load(arguments)(arguments, prog_name="nfcgcn")
+        finally:
+            if sys.stdout is not None and not sys.stdout.closed:
+                sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
+    except Exception as error:
+        line = _explain(error)
+        if debug or line is None:
             raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        if isinstance(error, OSError):  # what could not be written is not tried again when Python ends
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if line:
+            print(f"error: {visible(line)}", file=sys.stderr)
+        sys.exit(2 if line else 1)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(__version__)
-        raise typer.Exit
+def _explain(error: Exception) -> str | None:
+    """Return what to tell the user; "" for nothing, None for an error that is a mistake of ours."""
+    if isinstance(error, NFCError):
+        return str(error)
+    out_of_memory = isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error)  # torch's
+    if isinstance(error, MemoryError) or out_of_memory:
+        return f"there is not enough memory: {one_line(error) or 'none is left'}; use a smaller graph or settings"
+    if isinstance(error, BrokenPipeError):
+        return ""
+    if isinstance(error, OSError):
+        where = f" {os.fsdecode(error.filename)}" if error.filename is not None else " the output"
+        return f"cannot read or write{where}: {error.strerror or error}"
+    if isinstance(error, UnicodeError):
+        return f"text that cannot be written: {one_line(error)}"
+    return None
 
 
-@app.callback(epilog="Add --debug to any command to see the full traceback of an error.")
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
+def _take_threads(arguments: list[str]) -> list[str]:
+    """Obey ``--threads N``, wherever it stands, and return the other arguments."""
+    rest: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if name != "--threads" or "bench" in rest[:1]:  # where it is an option of the command itself
+            rest.append(argument)
+            continue
+        value = value if equals else next(given, "")
+        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= 10_000):
+            raise ConfigError(f"--threads takes a number from 1 on, got '{value}'")
+        os.environ["OMP_NUM_THREADS"] = value
+    return rest
+
+
+def _load(arguments: list[str]) -> Any:
+    """Return the application: with the one command that is called, or with the names of all for an overview."""
+    from nfcgcn.cli import console
+
+    name = next((a for a in arguments if not a.startswith("-")), None)
+    if name in COMMANDS:
+        import_module(f"nfcgcn.cli.{COMMANDS[name][0]}")
+        from nfcgcn.kernels.threads import settle_in
+
+        settle_in()
+        log = logging.getLogger("nfcgcn")
+        log.setLevel(logging.INFO)
+        log.handlers = [console.Notes()]
+        return console.app
+    overview = console.make_app()
+    for command, (_, summary) in COMMANDS.items():
+        overview.command(command, help=summary)(_nothing)
+    return overview
+
+
+def _nothing() -> None:
     pass
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
     if issubclass(category, NFCWarning):
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {visible(message)}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, *where[:2]), end="", file=sys.stderr)

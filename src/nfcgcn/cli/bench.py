@@ -12,8 +12,9 @@ from rich.status import Status
 from rich.table import Table
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, choose_device, err, make_table, out
+from nfcgcn.cli.console import app, err, make_table, out
 from nfcgcn.config.registry import MODELS
+from nfcgcn.training import choose_device
 
 bench = typer.Typer(help="Measure the time of the kernels and the models.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -93,6 +94,33 @@ def bench_all_models(
     out.print(f"{result['hardware']}, torch {result['versions']['torch']}", highlight=False)
 
 
+@bench.command("busy")
+def bench_beside_others(
+    dataset: Annotated[str, typer.Option(help="cora, citeseer, pubmed or digits.")] = "cora",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds to train per measurement.")] = 4.0,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+) -> None:
+    """Compare the time of an epoch on a quiet machine, beside busy processes, and on one core.
+
+    "busy" is one other busy process per core, "very busy" two. A fair share is a half and a third.
+    """
+    from nfcgcn.bench.busy import SYSTEMS, bench_busy
+
+    if json_file:
+        files.check_writable(json_file)
+    with err.status("") as status:
+        result = bench_busy(dataset, seconds=seconds, data_dir=data_dir, say=status.update)
+    if json_file:
+        files.write_text(json_file, files.to_json(result))
+    table = make_table(f"{dataset}, an epoch", *(f">{name}" for s in SYSTEMS for name in (f"{s} ms", "of quiet")))
+    quiet = result["ms_per_epoch"]["quiet"]
+    for situation, found in result["ms_per_epoch"].items():
+        table.add_row(situation, *(text for s in SYSTEMS for text in (f"{found[s]:.2f}", f"{found[s] / quiet[s]:.2f}")))
+    out.print(table)
+    out.print(f"{result['hardware']}, {result['cores']} cores, torch {result['versions']['torch']}")
+
+
 def _print_bench(results: Sequence[dict[str, Any]]) -> None:
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("ms", no_wrap=True)
@@ -129,7 +157,9 @@ def _print_bench(results: Sequence[dict[str, Any]]) -> None:
         if "fit_1_s" in r:
             out.print(
                 f"{r['dataset']} {r['activation']} {r['conv']}: a step of 10 seeds {r['seeds10_ms']:.2f} ms, "
-                f"{r['config']['epochs']} epochs {r['fit_1_s']:.2f} s, of 10 seeds {r['fit_10_s']:.2f} s",
+                f"{r['config']['epochs']} epochs {r['fit_1_s']:.2f} s, of 10 seeds {r['fit_10_s']:.2f} s; a step's "
+                f"{r['launches']} kernels take {r['kernels_ms']:.2f} ms, at the device's limits {r['floor_ms']:.2f}; "
+                f"of 10 seeds {r['seeds10_kernels_ms']:.2f} and {r['seeds10_floor_ms']:.2f}",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -1,30 +1,127 @@
-"""What all commands share: the two consoles, tables, the device, the progress bar."""
+"""What all commands share: the application, the two consoles, tables, the progress bar."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 
-from nfcgcn.training import Epoch
-from nfcgcn.training import choose_device as choose_device
+from nfcgcn import __version__
+from nfcgcn.errors import visible
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in shells."""
+if TYPE_CHECKING:
+    from nfcgcn.training import Epoch
 
-app = typer.Typer(
-    help="Learning on graphs whose nodes carry features, with NFC-GCN.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-out = Console()
-err = Console(stderr=True)
+
+class Interruption:
+    """Ctrl-C or SIGTERM; both raise KeyboardInterrupt. While held, which the first one begins, the next one waits."""
+
+    number: int = signal.SIGINT
+    is_held = is_waiting = False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a process that a signal ended, as in shells."""
+        return 128 + self.number
+
+    def handle(self, number: int, _: object) -> None:
+        """Handle a signal."""
+        self.number = number
+        if self.is_held:
+            self.is_waiting = True
+            return
+        self.is_held = True
+        raise KeyboardInterrupt
+
+    def hold(self) -> None:
+        """Let nothing be interrupted until `release`: results are being saved."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """Let signals interrupt again; one that is waiting does so now."""
+        self.is_held = False
+        if self.is_waiting:
+            self.is_waiting = False
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Treat SIGTERM as Ctrl-C inside the block; a signal that the parent process had us ignore stays ignored."""
+    interruption = Interruption()
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {n: signal.signal(n, interruption.handle) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def make_app() -> typer.Typer:
+    """Return the application without any command."""
+    app = typer.Typer(
+        help="Learning on graphs whose nodes carry features, with NFC-GCN.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(epilog="Add --debug to any command to see the full traceback of an error.")(_options)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of any command; by default one per core that it may use.")
+    ] = None,
+) -> None:
+    pass
+
+
+app = make_app()
+
+
+class SafeConsole(Console):
+    """Takes text as it is, without markup, and writes out the control characters of whatever it shows."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Return the segments of a renderable; those that carry text carry no control characters."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else "\n".join(map(visible, text.split("\n"))), style, control)
+
+
+out = SafeConsole()
+err = SafeConsole(stderr=True)
+
+
+class Notes(logging.Handler):
+    """Prints what the library has to say, above a progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        err.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -50,3 +147,23 @@ def make_table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
     return table
+
+
+def warn_of_formulas(cells: Iterable[str]) -> None:
+    """Warn of cells of a CSV file that a spreadsheet would take for formulas."""
+    # Names must stay as they are, so that the file can be joined to other tables: we warn of such cells, but keep them.
+    risky = [cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell)]
+    if risky:
+        err.print(
+            f"warning: {len(risky)} ids or labels begin as formulas do, first {risky[0]!r}; "
+            "let no spreadsheet open the file but as text",
+            soft_wrap=True,
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

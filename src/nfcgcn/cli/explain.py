@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, make_table, out
+from nfcgcn.cli.console import app, err, make_table, out, warn_of_formulas
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.inference import checkpoint
@@ -61,6 +61,8 @@ def explain_run(
         reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
+        if out_file.suffix.lower() == ".csv":
+            warn_of_formulas(str(cell) for row in reasons.rows for cell in row)
     out.print(Text(write_cell(reasons.title), style="bold"), soft_wrap=True)
     for name, value, more in reasons.cards:
         out.print(Text(write_cell(f"{name}: {value} ({more})")), soft_wrap=True)

@@ -36,7 +36,7 @@ def list_models() -> None:
     for name, entry in MODELS.items():
         parameters = {key: s.default for key, s in settings_of(entry.config).items()} | dict(entry.fixed)
         presets = [f"{p} ({', '.join(known)})" for p in PRESETS if (known := preset_tables(p, name))]
-        out.print(f"[bold]{name}[/bold]  {entry.summary}", highlight=False, soft_wrap=True)
+        out.print(f"[bold]{name}[/bold]  {entry.summary}", markup=True, soft_wrap=True)
         for line in (
             entry.paper,
             " ".join(f"{key}={value}" for key, value in parameters.items()),

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, choose_device, err, out
+from nfcgcn.cli.console import app, err, out, warn_of_formulas
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Floats, Graph
@@ -21,6 +21,7 @@ from nfcgcn.inference import checkpoint
 from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.inference.prediction import LAYERS, Prediction
+from nfcgcn.training import choose_device
 
 LONGEST_ID = 1000
 """Most characters of an id in an .npz file, in which every text takes as much room as the longest."""
@@ -62,7 +63,7 @@ def predict(
     files.write_text(out_file, text.getvalue())
     if prediction.draws < draws:
         err.print(f"{saved.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
-    _warn_of_formulas(rows)
+    warn_of_formulas(cell for row in rows for cell in row[:2])
     for line in _summary(saved, graph, prediction):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
     out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
@@ -125,27 +126,6 @@ def _summary(run: SavedRun, graph: Graph, prediction: Prediction) -> Iterator[st
         )
     if foreign := labelled - int((labels >= 0).sum()):
         yield f"{foreign} of the labels are of classes that the run does not know, and count as not met"
-
-
-def _warn_of_formulas(rows: Sequence[Sequence[str]]) -> None:
-    # Ids must stay as they are, so that the file can be joined to other tables: we warn of such cells, but keep them.
-    risky = [cell for row in rows for cell in row[:2] if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell)]
-    if risky:
-        err.print(
-            f"warning: {len(risky)} ids or labels begin as formulas do, first {risky[0]!r}; "
-            "let no spreadsheet open the file but as text",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _ids(graph: Graph) -> Sequence[str] | Sequence[int]:

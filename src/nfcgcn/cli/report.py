@@ -1,4 +1,4 @@
-"""`nfcgcn report`: the page of the reproduction, from stored results."""
+"""`nfcgcn report`: the page of a run or of the reproduction, from what their folder stores."""
 
 from __future__ import annotations
 
@@ -8,27 +8,66 @@ from typing import Annotated
 
 import typer
 
+from nfcgcn import files
 from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.errors import ConfigError
+from nfcgcn.evaluation import class_scores, confusion
+from nfcgcn.inference import checkpoint
+from nfcgcn.reports import Page, render
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
 
 FOLDER = Path("runs/reproduction")
+MOST_CLASSES = 1000
+"""Above this many classes there is no confusion matrix: it grows with their square, and nobody could read it."""
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with the results.")] = FOLDER,
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="A folder that `nfcgcn train` or `nfcgcn reproduce` wrote.")
+    ] = FOLDER,
     device: Annotated[
         str | None, typer.Option(help="Show the results of cpu or of cuda; by default the device with more results.")
     ] = None,
 ) -> None:
-    """Write the page of the reproduction again: report.html, report.md and figures/. Nothing is trained."""
-    write_page(folder, device=device)
+    """Write the page of a run, report.html, or of the reproduction, report.md and figures/ too. Nothing is trained."""
+    if not folder.exists():
+        files.recover(folder)
+    if not (folder / checkpoint.CONFIG).exists():
+        write_page(folder, device=device)
+    elif device is not None:
+        raise ConfigError(f"--device is for the page of the reproduction; {folder} holds a run")
+    else:
+        write_run_page(folder)
 
 
 def write_page(folder: Path, *, device: str | None = None) -> None:
-    """Write the page and print where it is."""
+    """Write the page of the reproduction and print where it is."""
     page = write_report(folder, device=device)
     out.print(f"report: {page}", highlight=False, markup=False, soft_wrap=True)
+
+
+def write_run_page(folder: Path) -> None:
+    """Write the page of a run and print where it is."""
+    path = folder / "report.html"
+    files.check_writable(path)
+    outcome = checkpoint.load_outcome(folder)
+    scored, names = outcome.scored, outcome.class_names
+    with files.parsing(folder / checkpoint.RESULT, "result"):
+        page = Page(
+            summary=outcome.result,
+            histories=outcome.histories,  # type: ignore[arg-type]
+            confusion=confusion(scored.labels, scored.predictions, len(names)) if len(names) <= MOST_CLASSES else None,
+            class_names=names,
+            per_class=class_scores(scored.labels, scored.predictions, names),
+            shown_seed=outcome.seed,
+            embedding=scored.embedding,
+            labels=scored.labels[scored.pictured],
+            predictions=scored.predictions[scored.pictured],
+        )
+        html = render(page)
+    files.write_text(path, html)
+    out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_tables(folder: Path, experiments: Sequence[Experiment], *, device: str | None = None) -> None:

@@ -11,7 +11,8 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
+from nfcgcn import files
+from nfcgcn.cli.console import app, err, interruptible, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
 from nfcgcn.reproduction import (
     EXPERIMENTS,
@@ -26,6 +27,7 @@ from nfcgcn.reproduction import (
     remaining,
     run,
 )
+from nfcgcn.training import choose_device
 
 
 @app.command()
@@ -61,13 +63,15 @@ def reproduce(
     if dry_run:
         _show_plan(remaining(tasks, folder, chosen), chosen, jobs)
         return
-    try:
-        with _ProgressBar() as progress:
-            outcome = run(tasks, folder, device=chosen, jobs=jobs, data_dir=data_dir, progress=progress)
-    except KeyboardInterrupt:
-        message = f"interrupted; finished runs are stored in {folder}, and the same command continues from there"
-        err.print(message, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+    files.check_writable(folder / "report.html")
+    with interruptible() as interruption:
+        try:
+            with _ProgressBar() as progress:
+                outcome = run(tasks, folder, device=chosen, jobs=jobs, data_dir=data_dir, progress=progress)
+        except KeyboardInterrupt:
+            message = f"interrupted; finished runs are stored in {folder}, and the same command continues from there"
+            err.print(message, highlight=False, markup=False, soft_wrap=True)
+            raise typer.Exit(interruption.exit_code) from None
     for line in outcome.failed:
         err.print(f"failed: {line}", highlight=False, markup=False, soft_wrap=True)
     if read_ledger(folder):

@@ -9,21 +9,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, out, training_bar
+from nfcgcn.cli.console import Interruption, app, err, interruptible, out, training_bar
+from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, make_config, suggest
-from nfcgcn.evaluation import Repeat, class_scores, confusion, describe, repeat
+from nfcgcn.errors import NFCError
+from nfcgcn.evaluation import Repeat, UnfinishedError, describe, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
+from nfcgcn.inference.checkpoint import Scored
+from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
-from nfcgcn.reports import Page, render
-from nfcgcn.settings import read_assignments
+from nfcgcn.reports import counted
+from nfcgcn.settings import one_line, read_assignments
+from nfcgcn.training import choose_device
 
-MOST_PICTURED = 1500
+MOST_PICTURED = 600
 """The picture of the learned representation shows at most this many test nodes."""
 
 
@@ -43,6 +49,9 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn settings`."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Seeds that train at the same time on the CPU; by default one per core.")
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
     ] = None,
@@ -74,52 +83,79 @@ def train(
     if config.preset == SUGGESTED:
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
-    try:
-        with training_bar(seeds * config.training.epochs) as on_epoch:
-            repeats = repeat(graph, config, range(first_seed, first_seed + seeds), device=chosen, on_epoch=on_epoch)
-    except KeyboardInterrupt:
-        err.print("interrupted before the first epoch ended; nothing was written")
-        raise typer.Exit(INTERRUPTED) from None
-    command = f"nfcgcn {shlex.join(sys.argv[1:])}"
-    result = describe(
-        graph, config, repeats, device=chosen, command=command, dataset_options=options if source.dataset else None
-    )
-    result["interrupted"] = interrupted = result["interrupted"] or len(repeats) < seeds
-    shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
-    with files.new_folder(folder, force=force) as draft:
-        checkpoint.save_run(draft, graph, result, {r.seed: r.run for r in repeats}, shown.seed)
-        files.write_text(draft / "report.html", render(_page(graph, result, repeats, shown, chosen)))
-    if json_file:
-        files.write_text(json_file, files.to_json(result))
-    if interrupted:
-        err.print("interrupted: the best state so far was kept and scored")
-    _print_result(result, folder, best_is=config.training.stopping.best_is)
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
+    with interruptible() as interruption:
+        failure: UnfinishedError | None = None
+        try:
+            with training_bar(seeds * config.training.epochs) as on_epoch:
+                wanted, at_once = range(first_seed, first_seed + seeds), jobs or available()
+                repeats: Sequence[Repeat] = repeat(
+                    graph, config, wanted, device=chosen, jobs=at_once, on_epoch=on_epoch
+                )
+        except KeyboardInterrupt:
+            err.print("interrupted before the first run was scored; nothing was written")
+            raise typer.Exit(interruption.exit_code) from None
+        except UnfinishedError as error:
+            repeats, failure = error.repeats, error
+        interruption.hold()
+        result = describe(
+            graph,
+            config,
+            repeats,
+            device=chosen,
+            command=f"nfcgcn {shlex.join(sys.argv[1:])}",
+            dataset_options=options if source.dataset else None,
+        )
+        result["interrupted"] = result["interrupted"] or len(repeats) < seeds
+        shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
+        with files.new_folder(folder, force=force) as draft:
+            runs = {r.seed: r.run for r in repeats}
+            checkpoint.save_run(draft, graph, result, runs, shown.seed, _scored(graph, shown, chosen))
+        if json_file:
+            files.write_text(json_file, files.to_json(result))
+        if result["interrupted"] and failure is None:
+            err.print("interrupted: the best state so far was kept and scored")
+        _print_result(result, best_is=config.training.stopping.best_is)
+        _draw(folder, interruption)
+    if failure is not None:
+        kept = counted(len(repeats), "seed")
+        raise NFCError(f"{failure}; {folder} has the {kept} before it") from failure
+    if result["interrupted"]:
+        raise typer.Exit(interruption.exit_code)
 
 
 @torch.no_grad()
-def _page(graph: Graph, result: dict[str, Any], repeats: Sequence[Repeat], shown: Repeat, device: torch.device) -> Page:
-    matrix = confusion(shown.predictions, graph, shown.split.test)
+def _scored(graph: Graph, shown: Repeat, device: torch.device) -> Scored:
+    """Return what the report shows of the test nodes."""
     nodes = shown.split.test
+    pictured = np.arange(len(nodes))
     if len(nodes) > MOST_PICTURED:
-        nodes = generator(shown.seed, "picture").choice(nodes, MOST_PICTURED, replace=False)
-    hidden = shown.model.embed(graph.x.to(device), graph.edge_index.to(device))
-    rows = torch.from_numpy(nodes)
-    return Page(
-        summary=result,
-        histories=[r.run.history for r in repeats],  # type: ignore[misc]
-        confusion=matrix,
-        class_names=[graph.class_name(c) for c in range(graph.num_classes)],
-        per_class=class_scores(shown.predictions, graph, shown.split.test),
-        shown_seed=shown.seed,
-        embedding=(hidden.cpu().to_dense() if hidden.layout != torch.strided else hidden.cpu())[rows].numpy(),
+        pictured = generator(shown.seed, "picture").choice(pictured, MOST_PICTURED, replace=False)
+    hidden = shown.model.embed(graph.x.to(device), graph.edge_index.to(device)).cpu()
+    if hidden.layout != torch.strided:
+        hidden = hidden.to_sparse()
+    rows = hidden.index_select(0, torch.from_numpy(nodes[pictured]))
+    return Scored(
         labels=graph.labels[nodes],
         predictions=shown.predictions[nodes],
+        pictured=pictured,
+        embedding=(rows.to_dense() if rows.layout != torch.strided else rows).numpy(),
     )
 
 
-def _print_result(result: dict[str, Any], folder: Path, *, best_is: str) -> None:
+def _draw(folder: Path, interruption: Interruption) -> None:
+    """Draw the page of a run that is already saved, so that nothing that happens meanwhile can take the run away."""
+    remedy = f"{folder} has the whole run but no page; `nfcgcn report {shlex.quote(str(folder))}` draws it"
+    try:
+        interruption.release()
+        write_run_page(folder)
+    except KeyboardInterrupt:
+        err.print(f"interrupted: {remedy}", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(interruption.exit_code) from None
+    except Exception as error:
+        raise NFCError(f"the page could not be drawn: {one_line(error) or type(error).__name__}; {remedy}") from error
+
+
+def _print_result(result: dict[str, Any], *, best_is: str) -> None:
     test, val = result["test_accuracy"], result["val_accuracy"]
     spread = "" if test["std"] is None else f" ± {100 * test['std']:.2f}"
     count = len(result["seeds"])
@@ -127,7 +163,6 @@ def _print_result(result: dict[str, Any], folder: Path, *, best_is: str) -> None
         f"test accuracy [bold]{100 * test['mean']:.2f}{spread} %[/bold] over {count} seed{'s' if count > 1 else ''}, "
         f"at the epoch with the {best_is} (validation accuracy {100 * val['mean']:.2f} %); "
         f"{result['seconds']:.1f} s on {result['device']}",
-        highlight=False,
+        markup=True,
         soft_wrap=True,
     )
-    out.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)

@@ -11,13 +11,14 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import INTERRUPTED, app, choose_device, err, make_table, out
+from nfcgcn.cli.console import app, err, interruptible, make_table, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import PRESETS, make_config
+from nfcgcn.kernels.threads import available
 from nfcgcn.search import tuning
 from nfcgcn.search.trials import Trial
 from nfcgcn.settings import read_assignments
-from nfcgcn.training import Epoch
+from nfcgcn.training import Epoch, choose_device
 
 
 @app.command()
@@ -38,6 +39,9 @@ def tune(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting to hold, or a dataset option."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Seeds that train at the same time on the CPU; by default one per core.")
+    ] = None,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Preset file to write; by default GRAPH-MODEL.toml.")
     ] = None,
@@ -69,27 +73,29 @@ def tune(
     err.print(
         f"{graph}, preset {config.preset}, split {config.split.split}, study {study}", highlight=False, markup=False
     )
-    try:
-        with _search_bar(60 * minutes) as on_epoch:
-            tuned = tuning.tune(
-                graph,
-                config,
-                seeds=range(first_seed, first_seed + seeds),
-                minutes=minutes,
-                trials=trials,
-                held=settings,
-                study=study,
-                device=chosen,
-                on_epoch=on_epoch,
-            )
-    except KeyboardInterrupt:
-        err.print("interrupted before the first trial ended; no preset was written")
-        raise typer.Exit(INTERRUPTED) from None
-    tuning.write_preset(preset_file, tuned, graph=source.name)
+    with interruptible() as interruption:
+        try:
+            with _search_bar(60 * minutes) as on_epoch:
+                tuned = tuning.tune(
+                    graph,
+                    config,
+                    seeds=range(first_seed, first_seed + seeds),
+                    minutes=minutes,
+                    trials=trials,
+                    held=settings,
+                    study=study,
+                    device=chosen,
+                    jobs=jobs or available(),
+                    on_epoch=on_epoch,
+                )
+        except KeyboardInterrupt:
+            err.print("interrupted before the first trial ended; no preset was written")
+            raise typer.Exit(interruption.exit_code) from None
+        tuning.write_preset(preset_file, tuned, graph=source.name)
     _print_result(tuned, preset_file)
     if tuned.interrupted:
         err.print("interrupted: the best settings so far were written; the same command goes on")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interruption.exit_code)
 
 
 @contextmanager
@@ -124,7 +130,7 @@ def _print_result(tuned: tuning.Tuned, path: Path) -> None:
     out.print(
         f"validation accuracy [bold]{100 * best.accuracy:.2f} %[/bold], before {before}; "
         f"{count} trial{'s' if count > 1 else ''} in {tuned.seconds / 60:.1f} minutes",
-        highlight=False,
+        markup=True,
         soft_wrap=True,
     )
     out.print(f"preset: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.randomness import generator
 from nfcgcn.reports.figures import confusion, curves, representation
 from nfcgcn.reports.html import counted, fill, image, percent
+from nfcgcn.reports.plane import plane
 from nfcgcn.training.values import Stopping
 
 Array = npt.NDArray[Any]
@@ -25,8 +25,9 @@ class Page:
     """The result of the run, as stored in its JSON file."""
     histories: Sequence[Sequence[Mapping[str, float]]]
     """One history per seed, with one record per epoch."""
-    confusion: Array
-    """``[C, C]``: counts of test nodes for the shown seed; rows are true classes, columns predicted ones."""
+    confusion: Array | None
+    """``[C, C]``: counts of test nodes for the shown seed; rows are true classes, columns predicted ones. None for too
+    many classes."""
     class_names: Sequence[str]
     per_class: Sequence[Mapping[str, Any]]
     """``name``, ``precision``, ``recall``, ``f1`` (0 to 1) and ``support`` of each class, for the shown seed."""
@@ -46,10 +47,10 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML. Most of the time goes to t-SNE: some seconds for 1500 nodes."""
+    """Return the page as HTML."""
     summary = page.summary
     test, val = summary["test_accuracy"], summary["val_accuracy"]
-    points = plane(page.embedding, seed=page.shown_seed)
+    points = plane(page.embedding)
     return fill(
         "run.html",
         page=page,
@@ -61,51 +62,11 @@ def render(page: Page) -> str:
         runs=list(zip(summary["seeds"], test["runs"], val["runs"], summary["epochs"], strict=False)),
         curves=image(curves(page.histories, summary["epochs"])),
         curves_text=_describe_curves(page),
-        confusion=image(confusion(page.confusion, page.class_names)),
-        confusion_text=_describe_confusion(page.confusion, page.class_names),
+        confusion=None if page.confusion is None else image(confusion(page.confusion, page.class_names)),
+        confusion_text="" if page.confusion is None else _describe_confusion(page.confusion, page.class_names),
         representation=image(representation(points, page.labels, page.predictions, page.class_names)),
         representation_text=_describe_representation(page),
     )
-
-
-def plane(embedding: Array, seed: int = 0) -> Array:
-    """Arrange ``[M, H]`` vectors in a plane ``[M, 2]`` by t-SNE.
-
-    With fewer than five distinct vectors, or fewer than two columns, principal components are used instead. Values that
-    are not finite, such as those of a diverged model, count as 0.
-    """
-    vectors = np.nan_to_num(np.asarray(embedding, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    if not vectors.size:
-        return np.zeros((len(vectors), 2))
-    vectors = vectors / (np.abs(vectors).max() or 1.0)
-    vectors = vectors - vectors.mean(axis=0)
-    if vectors.shape[1] < 2 or len(np.unique(vectors.round(9), axis=0)) < 5:
-        return _principal(vectors)
-
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    # The threads of t-SNE wait for each other at every step. On two cores that were busy, 600 nodes took 39 s with two
-    # threads and 3 s with one; the points were the same.
-    with threadpool_limits(limits=1):
-        start = _principal(vectors)
-        tsne = TSNE(
-            perplexity=min(30.0, (len(vectors) - 1) / 3),
-            init=(start / start[:, 0].std() * 1e-4).astype(np.float32),
-            learning_rate="auto",
-            random_state=int(generator(seed, "picture").integers(2**31)),
-        )
-        points = np.asarray(tsne.fit_transform(vectors.astype(np.float32)), dtype=np.float64)
-        # The directions of t-SNE mean nothing: turn the longest one horizontal, because pages are wider than high.
-        return _principal(points - points.mean(axis=0))
-
-
-def _principal(centred: Array) -> Array:
-    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
-    scores = left[:, :2] * scale[:2]
-    # The sign of a singular vector is arbitrary; fix it, so that the picture is the same with another LAPACK.
-    scores = scores * np.where(np.take_along_axis(scores, np.abs(scores).argmax(axis=0)[None], axis=0) < 0, -1, 1)
-    return np.pad(scores, ((0, 0), (0, 2 - scores.shape[1])))
 
 
 def _describe_curves(page: Page) -> str:

@@ -1,0 +1,156 @@
+"""A crash or an error at any file operation of any command that writes: the old state or the new one stays, whole."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nfcgcn
+from nfcgcn.config.registry import make_config
+from nfcgcn.graph import Graph
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks are watched by way of /proc")
+MODEL = "--model mlp --split ratio --set epochs=1"
+
+
+def check_run(path):
+    graph = nfcgcn.load(path.parent / "graph.npz")
+    assert len(nfcgcn.predict(nfcgcn.load_model(path), graph)) == graph.num_nodes  # the command is tried at the end
+    if (path / "report.html").exists():
+        check_page(path / "report.html")
+
+
+def check_page(path):
+    assert path.read_text().rstrip().endswith("</html>")
+
+
+def check_json(path):
+    assert json.loads(path.read_text())["model"] == "mlp"
+
+
+def check_arrays(path):
+    with np.load(path) as arrays:
+        assert len(arrays["embedding"]) == 24
+
+
+def check_predictions(path):
+    assert len(list(csv.reader(path.read_text().splitlines()))) == 25
+
+
+def check_program(path):
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+
+
+def check_preset(path):
+    make_config("mlp", preset=str(path))
+
+
+# A command; what it writes, with how to check that; and steps (a, b, c): it is killed at every a-th file operation,
+# meets an error at every b-th, and finds the disk full from every c-th on. 0: not at all.
+COMMANDS = {
+    "train": (
+        f"train graph.npz {MODEL} --out run --force --json r.json",
+        {"run": check_run, "r.json": check_json},
+        (1, 4, 12),
+    ),
+    "predict": ("predict run graph.npz --out p.csv", {"p.csv": check_predictions}, (1, 2, 4)),
+    "embed": ("embed run graph.npz --out e.npz", {"e.npz": check_arrays}, (4, 0, 0)),
+    "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
+    "export": ("export run --out m.pt2", {"m.pt2": check_program}, (3, 5, 0)),
+    "report": ("report run", {"run": check_run}, (2, 4, 0)),
+    "tune": (f"tune graph.npz {MODEL} --trials 2 --seeds 1 --out best.toml", {"best.toml": check_preset}, (8, 11, 0)),
+}
+WAYS = ("killed", "error", "full")
+CASES = [(name, way) for name, (*_, steps) in COMMANDS.items() for way, step in zip(WAYS, steps, strict=True) if step]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """A folder with a graph, filled by each command once, and what became of its copies."""
+    folder = tmp_path_factory.mktemp("kills") / "start"
+    folder.mkdir()
+    ring = np.stack([np.arange(24), (np.arange(24) + 1) % 24])
+    features = np.random.default_rng(0).normal(size=(24, 4))
+    nfcgcn.write_npz(Graph.from_edges(ring, features, labels=np.arange(24) % 2), folder / "graph.npz")
+    commands = [
+        {"arguments": text.split(), "way": way, "step": step}
+        for text, _, steps in COMMANDS.values()
+        for way, step in zip(WAYS, steps, strict=True)
+        if step
+    ]
+    setup = [text.replace("--trials 2", "--trials 1").split() for text, *_ in COMMANDS.values()]
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NFCGCN_COMMIT": "none"}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parents[1] / "killer.py"],
+        input=json.dumps({"folder": str(folder), "setup": setup, "commands": commands}),
+        env={**os.environ, **one_thread}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = {case: [] for case in CASES}
+    for line in done.stdout.splitlines():
+        result = json.loads(line)
+        results[list(results)[result["command"]]].append(result)
+    return folder, results
+
+
+@cache
+def contents(path):
+    """All visible files of a folder, or one file, with what they hold."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return {str(f.relative_to(path)): f.read_bytes() for f in files if f.is_file() and not f.name.startswith(".")}
+
+
+def newest(path):
+    return max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
+
+
+@pytest.mark.parametrize(("command", "way"), CASES)
+def test_the_old_state_or_the_new_one_is_whole(started, command, way):
+    start, results = started
+    arguments, outputs, steps = COMMANDS[command]
+    *failed, last = results[command, way]
+    assert failed, "no file operation was counted"
+    assert last["code"] == 0, last["output"]
+    changed = False
+    for result in failed:
+        where = f"{arguments}, {way} at operation {result['number']}: {result['what']}\n{result['output']}"
+        folder = Path(result["folder"])
+        for name, check in outputs.items():
+            check(folder / name)
+            changed |= newest(folder / name) > newest(start / name)
+        for other in start.iterdir():  # nothing else is touched
+            if other.name not in outputs and not other.name.endswith(".study.jsonl"):
+                assert contents(folder / other.name) == contents(other), where
+        added = {path.name for path in folder.iterdir()} - {path.name for path in start.iterdir()}
+        assert all(name.startswith((".", "best.study.jsonl")) for name in added), where  # Optuna's locks are seen
+        if way == "killed":
+            assert result["code"] == -9, where
+            continue
+        assert result["code"] in (0, 2), where
+        errors = [line for line in result["output"].splitlines() if line.startswith("error: ")]
+        assert len(errors) == (result["code"] == 2), where
+        assert "Traceback" not in result["output"], where
+        hidden = [path for path in folder.rglob(".*") if "nfcgcn" in path.name]
+        assert not hidden or "os.r" in result["what"], where  # only what may not be removed stays
+    assert changed or way != "killed" or steps[0] > 1, "every kill came before the first change"
+
+
+def test_after_a_kill_the_commands_work_and_clear_up(started, run, monkeypatch):
+    _, results = started
+    killed = [Path(result["folder"]) for result in results["train", "killed"]]
+    folder = next(f for f in killed if len([path for path in f.glob(".*") if path.is_dir() and any(path.iterdir())]))
+    monkeypatch.chdir(folder)
+    for command in ("train", "predict"):
+        code, _, err = run(*COMMANDS[command][0].split())
+        assert code == 0, err
+    assert not list(folder.rglob(".*"))
