@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := torch==2.13.0
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz release clean
 
 demo: $(VENV)/installed
 	$(BIN)/nfcgcn train digits --seeds 3 --out runs/demo --force
@@ -19,12 +20,23 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/nfcgcn bench step --dataset all --json results/bench-step.json
 
+fuzz: $(VENV)/installed
+	PYTHONPATH=tests $(BIN)/python tests/fuzz.py --cases 10000
+
+# What is published: source and wheel, and a bill of materials (CycloneDX) of what they were tested with.
+release: $(VENV)/installed
+	rm -rf dist
+	$(BIN)/hatchling build --directory dist
+	$(BIN)/python .ci/bill > dist/bill-of-materials.cdx.json
+
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch first, by its pin: any later request is then met by it and draws in no other build.
+# Everything by the hashes of its wheels, build tools included; then torch, of which each machine has its own build (CPU,
+# or one of several for CUDA, which brings its libraries along): that one is pinned by version alone.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --require-hashes --no-deps --requirement constraints.txt
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -13,7 +13,7 @@ import nfcgcn
 ROOT = Path(nfcgcn.__file__).parent
 ORDER = [
     {"errors"},
-    {"files", "randomness", "settings"},
+    {"files", "memory", "randomness", "settings"},
     {"graph"},
     {"data", "method"},
     {"kernels"},
@@ -129,17 +129,35 @@ def test_no_file_for_the_homeless():
     assert not homeless & {part.removesuffix(".py") for module in MODULES for part in module.parts}
 
 
+PUBLIC = "import nfcgcn\nnfcgcn.NodeFeatureConv(9, bandwidth=2, kernel_size=3, stride=1)"
+DIRECT = "from nfcgcn.method.graph_conv import GraphConv\nGraphConv(3, 2)"
+
+
 def loaded_by(statement):
     code = f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split()), done.stderr
 
 
-def test_importing_the_package_loads_no_more_than_it_needs():
+def test_importing_the_package_loads_nothing_else():
     loaded, said = loaded_by("import nfcgcn")
+    assert not loaded & (LATE | {"torch", "numpy", "scipy"})
+    assert said == ""
+
+
+def test_public_names_load_no_more_than_they_need():
+    loaded, said = loaded_by(f"from nfcgcn import {', '.join(set(nfcgcn.__all__) - ON_DEMAND)}")
     assert {"torch", "nfcgcn"} <= loaded
     assert not LATE & loaded
     assert said == ""
+
+
+@pytest.mark.parametrize(
+    "statement", ["import nfcgcn\nnfcgcn.NodeFeatureConv(9, bandwidth=2, kernel_size=3, stride=1)", DIRECT]
+)
+def test_layers_bring_their_kernels(statement):
+    loaded, _ = loaded_by(f"{statement}\nimport sys\nassert 'nfcgcn.kernels.dispatch' in sys.modules")
+    assert "torch" in loaded
 
 
 @pytest.mark.parametrize("name", nfcgcn.__all__)
@@ -153,14 +171,14 @@ def test_public_names_say_what_they_are(name):
 
 
 def test_public_names_are_all_there():
-    assert len(set(nfcgcn.__all__)) == len(nfcgcn.__all__)
-    public = {
-        name
-        for name, thing in vars(nfcgcn).items()
-        if not name.startswith("_") and getattr(thing, "__module__", "").startswith("nfcgcn")
-    }
-    assert public == set(nfcgcn.__all__) - ON_DEMAND
-    assert not ON_DEMAND & set(vars(nfcgcn))
+    """What type checkers read and what is loaded at run time are the same."""
+    (block,) = [node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If)]
+    written = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert written == nfcgcn._HOMES
+    assert list(nfcgcn._HOMES) == nfcgcn.__all__
+    assert set(nfcgcn.__all__) <= set(dir(nfcgcn))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = nfcgcn.nothing
 
 
 def test_a_version():
