@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nfcgcn.config.inspection import inspect as inspect
     from nfcgcn.config.registry import make_config as make_config
     from nfcgcn.config.registry import suggest as suggest
+    from nfcgcn.config.selection import select as select
     from nfcgcn.data import load as load
     from nfcgcn.data.formats import from_networkx as from_networkx
     from nfcgcn.data.formats import write_npz as write_npz
@@ -56,6 +57,7 @@ _HOMES = {
     "GCN": "nfcgcn.baselines",
     "suggest": "nfcgcn.config.registry",
     "make_config": "nfcgcn.config.registry",
+    "select": "nfcgcn.config.selection",
     "TrainingConfig": "nfcgcn.training",
     "fit": "nfcgcn.training",
     "predict": "nfcgcn.inference.prediction",

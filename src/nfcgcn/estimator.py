@@ -26,7 +26,8 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from nfcgcn.config.registry import MODELS, make_config
+from nfcgcn.config.registry import MODELS, SUGGESTED, make_config
+from nfcgcn.config.selection import select
 from nfcgcn.data.splits import hold_out
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Graph, Ints, Split
@@ -39,6 +40,7 @@ OWN: dict[str, Any] = {
     "model": "nfc-gcn",
     "preset": None,
     "settings": None,
+    "select": True,
     "validation_fraction": 0.1,
     "random_state": None,
     "device": "auto",
@@ -84,6 +86,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         model: a name from ``nfcgcn models``.
         preset: a preset's name, or a file that ``nfcgcn tune`` wrote.
         settings: further settings by name, for models with other settings than those below.
+        select: choose settings that are not given here on the held-out nodes first, among a few candidates, unless a
+            preset is given; takes at most three times as long as one fit. False: take the suggested ones.
         validation_fraction: share of the labelled nodes that is held out to choose the best epoch, drawn from each
             class in proportion. For 0, or if no node can be spared, the best epoch is chosen on the training nodes.
         random_state: a whole number is the seed of the run, as in ``nfcgcn train --seed``.
@@ -94,7 +98,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     have the same sign.
 
     Attributes after ``fit``: ``classes_``, ``n_features_in_`` (1 with ``graph``), ``model_``, ``config_``,
-    ``history_`` (figures of every epoch), ``best_epoch_`` and ``graph_``, None without ``graph``.
+    ``selection_`` (how settings were chosen, or None), ``history_`` (figures of every epoch), ``best_epoch_`` and
+    ``graph_``, None without ``graph``.
     """
 
     def __init__(self, graph: Any = None, **parameters: Any) -> None:
@@ -116,15 +121,19 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         graph = _with_labels(graph, nodes, labels, self.classes_)
         own = {"graph", *OWN}
         settings = {name: v for name, v in self.get_params(deep=False).items() if name not in own and v is not None}
-        self.config_ = make_config(
-            self.model, graph=graph, preset=self.preset, settings={**(self.settings or {}), **settings}
-        )
+        settings = {**(self.settings or {}), **settings}
+        self.config_ = make_config(self.model, graph=graph, preset=self.preset, settings=settings)
         held = hold_out(labels, self.validation_fraction, generator(seed, "split"))
+        split = Split(nodes[~held], nodes[held], nodes[:0])
+        self.selection_ = None
+        if self.select and held.any() and self.config_.preset == SUGGESTED:
+            self.selection_ = select(graph, self.config_, seed=seed, split=split, held=settings, device=device)
+            self.config_ = self.selection_.config
         run_model = self.config_.build(graph, seed)
         run = fit(
             run_model,
             graph,
-            Split(nodes[~held], nodes[held], nodes[:0]),
+            split,
             self.config_.training,
             seed=seed,
             device=device,

@@ -16,6 +16,7 @@ import torch
 from scipy.special import stdtr, stdtrit
 
 from nfcgcn.config.registry import Config
+from nfcgcn.config.selection import Selection
 from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.prediction import predict as predict
@@ -204,10 +205,12 @@ def describe(
     device: torch.device,
     command: str | None = None,
     dataset_options: Mapping[str, Any] | None = None,
+    selection: Selection | None = None,
 ) -> dict[str, Any]:
     """Return the result of repeated runs as plain values, ready for JSON.
 
-    ``dataset_options`` are those that a built-in dataset was loaded with, None for any other graph.
+    ``dataset_options`` are those that a built-in dataset was loaded with, None for any other graph. ``selection`` is
+    how the settings were chosen, None if they were given.
     """
     split = repeats[0].split
     return {
@@ -225,6 +228,7 @@ def describe(
         "interrupted": any(r.run.interrupted for r in repeats),
         "parameters": sum(p.numel() for p in repeats[0].model.parameters()),
         "config": config.values,
+        "selection": None if selection is None else selection.describe(),
         "graph": {
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,

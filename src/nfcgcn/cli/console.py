@@ -125,8 +125,8 @@ class Notes(logging.Handler):
 
 
 @contextmanager
-def training_bar(total: int) -> Iterator[Callable[[int, Epoch], None] | None]:
-    """Show a progress bar on stderr, if that is a terminal."""
+def training_bar(total: int, *, what: str = "seed") -> Iterator[Callable[[int, Epoch], None] | None]:
+    """Show a progress bar on stderr, if that is a terminal; runs are numbered by `what`."""
     if not err.is_terminal:
         yield None
         return
@@ -135,7 +135,7 @@ def training_bar(total: int) -> Iterator[Callable[[int, Epoch], None] | None]:
         task = bar.add_task("training", total=total)
 
         def on_epoch(seed: int, epoch: Epoch) -> None:
-            text = f"seed {seed}: loss {epoch['train_loss']:.3f}, validation accuracy {epoch['val_accuracy']:.1%}"
+            text = f"{what} {seed}: loss {epoch['train_loss']:.3f}, validation accuracy {epoch['val_accuracy']:.1%}"
             bar.update(task, advance=1, description=text)
 
         yield on_epoch

@@ -16,8 +16,10 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import Interruption, app, err, interruptible, out, training_bar
 from nfcgcn.cli.report import write_run_page
+from nfcgcn.cli.selection import choose_settings
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, make_config, suggest
+from nfcgcn.config.selection import Selection
 from nfcgcn.errors import NFCError
 from nfcgcn.evaluation import Repeat, UnfinishedError, describe, repeat
 from nfcgcn.graph import Graph
@@ -44,6 +46,13 @@ def train(
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    choose: Annotated[
+        bool | None,
+        typer.Option(
+            "--select/--no-select",
+            help="Choose settings on validation nodes first; by default for a graph without a preset.",
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn settings`."),
@@ -85,7 +94,11 @@ def train(
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
     with interruptible() as interruption:
         failure: UnfinishedError | None = None
+        selection: Selection | None = None
         try:
+            if choose or (choose is None and config.preset == SUGGESTED):
+                selection = choose_settings(graph, config, seed=first_seed, held=settings, device=chosen)
+                config = selection.config
             with training_bar(seeds * config.training.epochs) as on_epoch:
                 wanted, at_once = range(first_seed, first_seed + seeds), jobs or available()
                 repeats: Sequence[Repeat] = repeat(
@@ -104,6 +117,7 @@ def train(
             device=chosen,
             command=f"nfcgcn {shlex.join(sys.argv[1:])}",
             dataset_options=options if source.dataset else None,
+            selection=selection,
         )
         result["interrupted"] = result["interrupted"] or len(repeats) < seeds
         shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))

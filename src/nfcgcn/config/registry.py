@@ -248,6 +248,8 @@ def _entry(name: str) -> ModelEntry:
 
 SUGGESTED = "suggested"
 """The preset's name in a config whose settings :func:`suggest` chose."""
+SELECTED = "selected"
+"""The preset's name in a config whose settings were chosen on validation nodes; see :mod:`selection`."""
 PRESETS = ("default", "nfc-paper", "paper")
 """In the order in which they are tried: chosen for this library, from NFC-GCN's paper, from the model's own paper."""
 

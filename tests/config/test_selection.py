@@ -1,0 +1,186 @@
+"""The choice of settings on validation nodes: what it may see, what it may cost, and what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nfcgcn
+from nfcgcn.config import selection
+from nfcgcn.config.registry import SELECTED, make_config
+from nfcgcn.config.selection import Candidate, select, standard_error
+from nfcgcn.graph import Split
+from nfcgcn.training import DivergedError
+from random_graphs import random_graph
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return random_graph(sparse=True, seed=3)
+
+
+def config_of(graph, model="nfc-gcn", **settings):
+    return make_config(model, graph=graph, settings={"epochs": 40, "split": "ratio", **settings})
+
+
+def described(chosen):
+    return {**chosen.describe(), "seconds": None}
+
+
+@pytest.mark.parametrize("model", ["nfc-gcn", "gcn"])
+def test_the_best_on_validation_nodes_is_chosen_within_the_budget(graph, model):
+    config = config_of(graph, model)
+    chosen = select(graph, config)
+    assert chosen.config.preset == SELECTED
+    assert chosen.config.split == config.split
+    assert len(chosen.tried) > 2
+    assert chosen.cost <= 3
+    scores = [t.best["val_accuracy"] for t in chosen.tried]
+    assert chosen.chosen.best["val_accuracy"] == max(scores)
+    assert [t.outcome for t in chosen.tried].count("chosen") == 1
+    assert chosen.tried[0].changes == {}
+    for tried in chosen.tried:
+        differing = {k: v for k, v in tried.config.values.items() if v != config.values[k]}
+        assert differing == tried.changes
+
+
+def test_the_chosen_settings_reach_that_accuracy_in_a_run(graph):
+    chosen = select(graph, config_of(graph), seed=5)
+    split = chosen.config.split.make(graph, 5)
+    run = nfcgcn.fit(chosen.config.build(graph, 5), graph, split, chosen.config.training, seed=5)
+    assert run.best["val_accuracy"] >= chosen.chosen.best["val_accuracy"]  # an abandoned one may go on to do better
+
+
+def test_it_depends_on_the_seed_alone_and_never_on_test_labels(graph):
+    config = config_of(graph)
+    one, again = (described(select(graph, config, seed=2)) for _ in range(2))
+    assert one == again
+    test = config.split.make(graph, 2).test
+    labels = graph.labels.copy()
+    labels[test] = np.random.default_rng(0).permutation(labels[test])
+    # The same nodes, whatever the labels by which the rule would draw them.
+    given = replace(graph, labels=labels, given=config.split.make(graph, 2))
+    other = select(given, config_of(graph, split="given"), seed=2)
+    assert described(other)["candidates"] == one["candidates"]
+    assert described(select(graph, config, seed=4))["candidates"] != one["candidates"]
+
+
+def test_what_is_held_is_not_changed(graph):
+    chosen = select(graph, config_of(graph), held=("bandwidth", "dropout"))
+    assert all(not {"bandwidth", "dropout"} & set(t.changes) for t in chosen.tried)
+    assert len(chosen.tried) > 1
+    everything = config_of(graph)
+    fixed = select(graph, everything, held=everything.values)
+    assert fixed.cost == 0
+    assert fixed.config.values == everything.values
+    assert fixed.reason == "the suggested settings, without a choice: all others were given"
+
+
+def try_only(monkeypatch, **changes):
+    monkeypatch.setattr(selection, "candidates", lambda *_: iter([Candidate(changes, "a try")]))
+
+
+def test_one_that_is_clearly_behind_is_abandoned(graph, monkeypatch):
+    try_only(monkeypatch, learning_rate=1e-9)
+    first, second = select(graph, config_of(graph)).tried
+    assert (first.outcome, second.outcome) == ("chosen", "abandoned")
+    assert len(second.history) == selection.PATIENCE
+
+
+def test_one_that_fails_is_noted_and_ends_nothing(graph, monkeypatch):
+    try_only(monkeypatch, learning_rate=1e30)
+    first, second = select(graph, config_of(graph)).tried
+    assert (first.outcome, second.outcome) == ("chosen", "failed")
+    assert "training diverged in epoch" in second.note
+    monkeypatch.undo()
+    with pytest.raises(DivergedError, match="lower `learning_rate`"):
+        select(graph, config_of(graph, learning_rate=1e30))
+
+
+def split_with(graph, num_val, num_train):
+    nodes = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
+    return Split(nodes[:num_train], nodes[num_train : num_train + num_val], nodes[:0])
+
+
+@pytest.mark.parametrize(("errors", "winner"), [(0.9, 0), (1.1, 1)])
+def test_with_few_validation_nodes_a_small_gain_is_no_reason(graph, monkeypatch, errors, winner):
+    try_only(monkeypatch, dropout=0.4)
+    gained = []
+
+    def gain(tried, other):
+        accuracy = other.best["val_accuracy"]
+        gained.append(errors * standard_error(accuracy, 40))
+        return gained[-1]
+
+    monkeypatch.setattr(selection, "_gain", gain)
+    chosen = select(graph, config_of(graph), split=split_with(graph, 40, 100))
+    assert gained[0] > 0
+    assert chosen.tried[winner].outcome == "chosen"
+    assert "with 40 validation nodes" in chosen.caution
+    assert "the suggested settings are left for a larger gain only" in chosen.caution
+
+
+def test_it_says_what_few_labels_cannot_tell(graph):
+    assert (
+        "training labels in the rarest class"
+        in select(graph, config_of(graph), split=split_with(graph, 80, 20)).caution
+    )
+    too_few = select(graph, config_of(graph), split=split_with(graph, 9, 100))
+    assert too_few.cost == 0
+    assert too_few.reason.endswith("9 validation nodes are too few to choose by")
+
+
+def test_ctrl_c_ends_it(graph):
+    def press(number, epoch):
+        if number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        select(graph, config_of(graph), on_epoch=press)
+
+
+@pytest.fixture
+def own_file(graph, run):
+    nfcgcn.write_npz(graph, Path("own.npz"))
+    return run
+
+
+def test_train_chooses_and_says_so(own_file):
+    code, _, err = own_file("train", "own.npz", "--set", "epochs=30", "--out", "run", "--seeds", "2")
+    assert code == 0, err
+    assert "candidates on the validation nodes of seed 0" in err
+    assert "chosen: " in err
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["preset"] == "selected"
+    chosen = [c for c in result["selection"]["candidates"] if c["outcome"] == "chosen"]
+    assert len(chosen) == 1
+    assert {**result["config"], **chosen[0]["changes"]} == result["config"]
+    page = Path("run/report.html").read_text()
+    assert "How the settings were chosen" in page
+    assert result["selection"]["reason"].split(":")[0].replace("_", "_<wbr>") in page or "suggested settings" in page
+
+
+def test_train_without_a_choice(own_file):
+    options = ("train", "own.npz", "--set", "epochs=3")
+    assert own_file(*options, "--no-select", "--out", "plain")[0] == 0
+    result = json.loads(Path("plain/result.json").read_text())
+    assert (result["preset"], result["selection"]) == ("suggested", None)
+    assert "How the settings were chosen" not in Path("plain/report.html").read_text()
+    assert own_file(*options, "--set", "bandwidth=2", "--out", "held")[0] == 0
+    assert json.loads(Path("held/result.json").read_text())["config"]["bandwidth"] == 2
+
+
+def test_an_estimator_chooses_on_the_nodes_it_holds_out(graph):
+    nodes = np.flatnonzero(graph.labels >= 0)
+    options = {"epochs": 25, "random_state": 1, "validation_fraction": 0.3}
+    model = nfcgcn.NFCClassifier(graph, **options).fit(nodes, graph.labels[nodes])
+    assert model.selection_.num_val >= 50
+    assert model.config_.values == model.selection_.config.values
+    assert model.config_.values["epochs"] == 25
+    plain = nfcgcn.NFCClassifier(graph, select=False, **options).fit(nodes, graph.labels[nodes])
+    assert plain.selection_ is None
+    assert plain.config_.preset == "suggested"
