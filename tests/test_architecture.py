@@ -22,8 +22,9 @@ ORDER = [
     {"config"},
     {"inference"},
     {"evaluation", "estimator"},
-    {"search", "reports", "bench"},
+    {"reports", "bench"},
     {"reproduction"},
+    {"search"},
     {"cli"},
 ]
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nfcgcn.method.model import NFCGCN as NFCGCN
     from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
     from nfcgcn.method.sampling import sample_neighbours as sample_neighbours
+    from nfcgcn.search.comparison import compare as compare
     from nfcgcn.training import TrainingConfig as TrainingConfig
     from nfcgcn.training import fit as fit
 
@@ -66,6 +67,7 @@ _HOMES = {
     "accuracy": "nfcgcn.evaluation",
     "repeat": "nfcgcn.evaluation",
     "summarise": "nfcgcn.evaluation",
+    "compare": "nfcgcn.search.comparison",
     "explain": "nfcgcn.inference.explanation",
     "explain_classes": "nfcgcn.inference.explanation",
     "load_model": "nfcgcn.inference.checkpoint",

@@ -17,6 +17,7 @@ import pytest
 import nfcgcn
 from nfcgcn.config.registry import make_config
 from nfcgcn.graph import Graph
+from nfcgcn.reproduction import read_ledger
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks are watched by way of /proc")
 MODEL = "--model mlp --split ratio --set epochs=1"
@@ -35,6 +36,15 @@ def check_page(path):
 
 def check_json(path):
     assert json.loads(path.read_text())["model"] == "mlp"
+
+
+def check_comparison(path):
+    comparison = path / "comparison.json"
+    if comparison.exists():
+        assert json.loads(comparison.read_text())["models"] == ["mlp"]
+    if (path / "comparison.html").exists():
+        check_page(path / "comparison.html")
+    assert all(record["kind"] in ("train", "cost") for record in read_ledger(path))
 
 
 def check_arrays(path):
@@ -68,6 +78,11 @@ COMMANDS = {
     "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
     "export": ("export run --out m.pt2", {"m.pt2": check_program}, (3, 5, 0)),
     "report": ("report run", {"run": check_run}, (2, 4, 0)),
+    "compare": (
+        "compare graph.npz --models mlp --seeds 2 --no-select --set split=ratio --set epochs=1 --out both",
+        {"both": check_comparison},
+        (4, 7, 0),
+    ),
     "tune": (f"tune graph.npz {MODEL} --trials 2 --seeds 1 --out best.toml", {"best.toml": check_preset}, (8, 11, 0)),
 }
 WAYS = ("killed", "error", "full")
@@ -153,4 +168,4 @@ def test_after_a_kill_the_commands_work_and_clear_up(started, run, monkeypatch):
     for command in ("train", "predict"):
         code, _, err = run(*COMMANDS[command][0].split())
         assert code == 0, err
-    assert not list(folder.rglob(".*"))
+    assert not [path for path in folder.rglob(".*") if path.name != ".lock"]  # which is the ledger's

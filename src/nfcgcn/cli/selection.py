@@ -20,13 +20,13 @@ def choose_settings(
     """Choose settings on validation nodes, show progress, and say what was chosen and why."""
     check_classes(graph)
     show = partial(err.print, highlight=False, markup=False, soft_wrap=True)
-    with training_bar(COST * config.training.epochs, what="candidate") as on_epoch:
+    with training_bar(round(COST * config.training.epochs), what="candidate") as on_epoch:
         selection = select(graph, config, seed=seed, held=held, device=device, on_epoch=on_epoch)
     tried = len(selection.tried)
     if tried > 1:
         show(
             f"chose among {tried} candidates on the validation nodes of seed {seed}, in {selection.seconds:.1f} s "
-            f"({selection.cost:.1f} times the epochs of one run)"
+            f"({selection.cost:.1f} times the work of one run)"
         )
     show(f"chosen: {selection.reason}")
     if selection.caution:

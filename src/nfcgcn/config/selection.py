@@ -1,7 +1,7 @@
 """Choose settings for a graph on its validation nodes, before the runs that are reported.
 
 The suggested settings train first. Each candidate then changes the best settings so far, trains beside their recorded
-course, and is abandoned as soon as it is clearly behind. All of it together has the epochs of three plain runs at most.
+course, and is abandoned as soon as it is clearly behind. All of it together takes as long as three plain runs at most.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import numpy as np
 import torch
 
 from nfcgcn.config.registry import MODELS, SELECTED, Config
+from nfcgcn.config.suggestions import window
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Split
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.settings import one_line
 from nfcgcn.training import DivergedError, Epoch, Run, fit
 
-COST = 3
-"""All candidates together, the suggested settings included, train for at most so many times as many epochs as these."""
+COST = 3.0
+"""All candidates together, the suggested settings included, take at most so many times as long as these alone."""
 PATIENCE = 20
 """A candidate is not compared, and none is begun, with fewer epochs than this."""
+FINE = 8
+"""The size of small windows."""
 TOO_FEW = 10
 """With fewer validation nodes nothing is tried: one node would make a difference of over ten points."""
 FEW_NODES, FEW_LABELS = 50, 10
@@ -52,6 +55,12 @@ class Tried:
     history: Sequence[Epoch]
     outcome: Outcome = "not better"
     note: str = ""
+
+    @property
+    def work(self) -> float:
+        """The work of all its epochs; those of maps with few slots are quicker."""
+        # From times of an epoch. By settings, not by a clock, so that every machine tries the same candidates.
+        return len(self.history) * (4.0 + int(self.config.values.get("bandwidth", 0)))
 
     @property
     def best(self) -> Epoch | None:
@@ -93,8 +102,8 @@ class Selection:
 
     @property
     def cost(self) -> float:
-        """How many times as many epochs as one run with the suggested settings it took."""
-        return sum(len(t.history) for t in self.tried) / max(1, len(self.tried[0].history))
+        """How many times the work of one run with the suggested settings it took."""
+        return sum(t.work for t in self.tried) / max(1.0, self.tried[0].work)
 
     def describe(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -154,24 +163,27 @@ def select(
 def candidates(graph: Graph, config: Config) -> Iterator[Candidate]:
     """List what may do better than the suggested settings, the most promising first.
 
-    None takes longer per epoch than the suggested settings.
+    None takes longer per epoch than the suggested settings. One with a setting that is held is left out.
     """
     if MODELS[config.name].model is NFCGCN:
         yield Candidate({"bandwidth": 1}, "where neighbours are many or unlike the node, drawn ones add noise")
-        whole = graph.num_features
-        yield Candidate({"kernel_size": whole, "stride": whole}, "one window over all features: no order among them")
+        kernel_size, stride = window(graph.num_features, FINE, FINE)
+        finer = {"kernel_size": kernel_size.value, "stride": stride.value}
+        yield Candidate(finer, "smaller windows tell more features apart")
     yield Candidate(
-        {"dropout": 0.8, "map_dropout": 0.8}, "with few labels, more dropout keeps a model from learning by heart"
+        {"dropout": 0.8, "map_dropout": 0.8}, "with few labels, more dropout keeps a model from learning them by heart"
     )
-    yield Candidate({"weight_decay": 5e-3}, "a stronger penalty on weights does the same")
-    yield Candidate({"feature_scale": "given"}, "the total of a node's features may matter too")
+    yield Candidate({"weight_decay": 5e-3}, "so does a stronger penalty on large weights")
+    yield Candidate(
+        {"feature_scale": "given"}, "the size of a node's features may tell something, not only their proportions"
+    )
 
 
 def _changed(best: Tried, candidate: Candidate, held: Collection[str]) -> Tried | None:
     """Return what to try: the best settings so far, with the candidate's changes; None if it changes nothing."""
     known = best.config.values
-    changes = {k: v for k, v in candidate.changes.items() if k in known and k not in held and known[k] != v}
-    if not changes:
+    changes = {name: value for name, value in candidate.changes.items() if known.get(name, value) != value}
+    if not changes or not changes.keys().isdisjoint(held):
         return None
 
     def changed(part: Any) -> Any:
@@ -203,13 +215,16 @@ class _Race:
         tried, best = [self._run(0, first, rival=None, most=first.config.training.epochs)], 0
         if tried[0].outcome == "failed":
             raise DivergedError(tried[0].note)
-        margin, left = _margin(self.split, tried[0]), (COST - 1) * len(tried[0].history)
+        margin, left = _margin(self.split, tried[0]), (COST - 1) * tried[0].work
         for candidate in candidates(self.graph, first.config):
             following = _changed(tried[best], candidate, held)
-            if left < PATIENCE or following is None or any(following.config.values == t.config.values for t in tried):
+            if following is None or any(following.config.values == t.config.values for t in tried):
                 continue
-            tried.append(self._run(len(tried), following, rival=tried[best], most=left))
-            left -= len(tried[-1].history)
+            most = int(left / replace(following, history=tried[0].history[:1]).work)
+            if most < PATIENCE:
+                continue
+            tried.append(self._run(len(tried), following, rival=tried[best], most=most))
+            left -= tried[-1].work
             if _gain(tried[-1], tried[best]) > (margin if best == 0 else 0.0):
                 best = len(tried) - 1
         return tried, best

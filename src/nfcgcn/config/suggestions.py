@@ -54,7 +54,7 @@ def for_gcn() -> dict[str, Suggestion]:
 def for_nfc_gcn(graph: Graph) -> dict[str, Suggestion]:
     """Return what suits NFC-GCN on a graph."""
     bandwidth = _bandwidth(graph)
-    kernel_size, stride = _window(graph.num_features)
+    kernel_size, stride = window(graph.num_features)
     suggestions = {
         "bandwidth": bandwidth,
         "kernel_size": kernel_size,
@@ -97,14 +97,14 @@ def _bandwidth(graph: Graph) -> Suggestion:
     return Suggestion(max(1 + quartile, 2), reason)
 
 
-def _window(num_features: int) -> tuple[Suggestion, Suggestion]:
-    """Return kernel size and stride such that the last window ends with the last feature."""
+def window(num_features: int, kernel_size: int = KERNEL_SIZE, stride: int = STRIDE) -> tuple[Suggestion, Suggestion]:
+    """Return kernel size, `kernel_size` or more, and stride such that the last window ends with the last feature."""
     d = max(num_features, 1)
-    if d < 2 * KERNEL_SIZE:
+    if d < 2 * kernel_size:
         return Suggestion(d, f"one window covers all {d} features"), Suggestion(d, "there is only one window")
-    rest = (d - KERNEL_SIZE) % STRIDE
-    windows = (d - KERNEL_SIZE) // STRIDE + 1
-    size = f"{KERNEL_SIZE} + {rest}" if rest else f"{KERNEL_SIZE}"
+    rest = (d - kernel_size) % stride
+    windows = (d - kernel_size) // stride + 1
+    size = f"{kernel_size} + {rest}" if rest else f"{kernel_size}"
     reason = f"{size}, so that {windows} windows cover all {d} features"
-    overlap = f"half of {KERNEL_SIZE}, so that most features are in two windows"
-    return Suggestion(KERNEL_SIZE + rest, reason), Suggestion(STRIDE, overlap)
+    overlap = f"half of {kernel_size}, so that most features are in two windows"
+    return Suggestion(kernel_size + rest, reason), Suggestion(stride, overlap)

@@ -87,7 +87,7 @@ class Experiment:
 class Setup:
     """Everything that decides the result of a run, except its seed and the machine."""
 
-    kind: Kind
+    kind: Kind | Literal["selection"]
     dataset: str
     model: str
     values: Mapping[str, Any]

@@ -76,6 +76,7 @@ AMOUNTS = {
     "train": ("best_epoch", "epochs_run", "reach99", "seconds", "parameters", "test_nodes"),
     "cost": ("seconds_per_epoch", "peak_mib", "parameters"),
     "degrees": (),
+    "selection": (),
 }
 """The numbers that a run of each kind must have, all of them at least 0."""
 CURVES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
@@ -101,6 +102,8 @@ def _check(record: Record) -> None:
             raise ValueError(f"`{name}` must be a number of at least 0, got {record[name]!r}")
     if record["kind"] == "train":
         _check_training(record)
+    if record["kind"] == "selection" and not all(isinstance(record[name], dict) for name in ("chosen", "selection")):
+        raise ValueError("`chosen` and `selection` must be objects")
     if record["kind"] == "degrees":
         degrees = record["degrees"]
         numbers = [degrees[way][what] for way in ("without_self", "with_self") for what in DEGREES]

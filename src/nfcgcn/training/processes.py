@@ -53,7 +53,7 @@ def in_processes(
     """
     waiting, runs, errors = deque(range(count)), dict[int, Run](), dict[int, Exception]()
     interrupted = False
-    with _Workers(work, threads, report=on_epoch is not None) as workers:
+    with Workers(work, threads, report=on_epoch is not None) as workers:
         try:
             while waiting or workers.running:
                 while waiting and len(workers.running) < jobs:
@@ -64,7 +64,7 @@ def in_processes(
                     elif kind == "run":
                         runs[number] = value
                     elif kind in ("error", "died"):
-                        errors[number] = value if kind == "error" else _death(names[number], value)
+                        errors[number] = value if kind == "error" else death(names[number], value)
                         waiting.clear()
                         workers.stop(lambda other, first=number: other > first)  # type: ignore[misc]
         except KeyboardInterrupt:
@@ -85,20 +85,21 @@ def in_processes(
     return done
 
 
-def _death(name: str, code: int) -> DiedError:
+def death(name: str, code: int) -> DiedError:
+    """Return the error for a process that died."""
     reason = "perhaps for lack of memory; use fewer processes with --jobs"
     return DiedError(f"the process of {name} died (exit code {code}), {reason}")
 
 
-class _Workers:
-    """The processes that are running."""
+class Workers:
+    """The processes that are running: each calls ``work(number, on_epoch)`` and sends back what that returns."""
 
-    def __init__(self, work: Callable[..., Run], threads: int, *, report: bool) -> None:
+    def __init__(self, work: Callable[..., Any], threads: int, *, report: bool = False) -> None:
         self.work, self.threads, self.report = work, threads, report
         self.running: dict[Connection, tuple[int, Any]] = {}
         self.context = get_context("fork")
 
-    def __enter__(self) -> _Workers:
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,7 +124,7 @@ class _Workers:
             self.running[ours] = number, process
 
     def hear(self, timeout: float | None = None) -> Iterator[tuple[int, str, Any]]:
-        """Wait for messages: ``(number, kind, value)``."""
+        """Wait for messages ``(number, kind, value)``; the last of a process is a run, an error or its death."""
         for pipe in connection.wait(list(self.running), timeout=timeout):
             assert isinstance(pipe, Connection)  # noqa: S101
             if pipe not in self.running:  # stopped since
@@ -138,7 +139,7 @@ class _Workers:
                 del self.running[pipe]
                 pipe.close()
                 process.join()
-            yield number, kind, _with_tensors(value) if kind == "run" else value
+            yield number, kind, _with_tensors(value) if isinstance(value, Run) else value
 
     def interrupt(self) -> dict[int, Run]:
         """End all runs and return those that have a best state."""
@@ -165,9 +166,9 @@ class _Workers:
                 pipe.send(("epoch", epoch))
 
         try:
-            run = _without_tensors(self.work(number, tell))
+            result = self.work(number, tell)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # half a message would be worth nothing
-            pipe.send(("run", run))
+            pipe.send(("run", _without_tensors(result) if isinstance(result, Run) else result))
         except KeyboardInterrupt:
             pipe.send(("interrupted", None))
         except Exception as error:

@@ -1,0 +1,244 @@
+"""Compare models on graphs: each with settings chosen in the same way, on the same splits, with paired differences.
+
+Every choice of settings and every run is kept in a ledger as soon as it ends, as those of the reproduction are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from nfcgcn.config.registry import MODELS, Config, make_config
+from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.evaluation import check_classes, environment, paired, summarise
+from nfcgcn.graph import Graph
+from nfcgcn.reproduction.experiment import Setup
+from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
+from nfcgcn.reproduction.measurement import describe_machine
+from nfcgcn.reproduction.schedule import Task
+from nfcgcn.search.fingerprint import fingerprint
+from nfcgcn.search.series import Series
+from nfcgcn.training import choose_device
+
+DEFAULT_MODELS = ("nfc-gcn", "gcn", "sage-mean", "gat", "mlp")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What models reach on graphs, as plain values ready for JSON."""
+
+    values: dict[str, Any]
+    failed: tuple[str, ...] = ()
+    """One line per model and graph that could not be run."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One per graph and model, in the order given: scores, difference from the first model, cost, settings."""
+        rows: list[dict[str, Any]] = self.values["results"]
+        return rows
+
+    def __str__(self) -> str:
+        lines = []
+        for row in self.rows:
+            score = row["test_accuracy"]
+            spread = "" if score["std"] is None else f" ± {100 * score['std']:.2f}"
+            lines.append(f"{row['graph']}  {row['model']}  {100 * score['mean']:.2f}{spread} %  {row['verdict']}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compared, and how."""
+
+    graphs: Sequence[Graph]
+    models: Sequence[str] = DEFAULT_MODELS
+    seeds: Sequence[int] = range(10)
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    choose: bool = True
+
+    def check(self) -> None:
+        """Raise an error for what cannot be compared, before anything is trained or written."""
+        if not self.graphs or not self.models or not self.seeds:
+            raise ConfigError("a comparison needs at least one graph, one model and one seed")
+        for name in self.models:
+            if name not in MODELS:
+                raise ConfigError(unknown("model", name, MODELS))
+        for graph in self.graphs:
+            check_classes(graph)
+            for name in self.models:
+                config = self.start(graph, name)
+                split = config.split.make(graph, self.seeds[0])
+                for part in ("train", "val", "test"):
+                    if not len(getattr(split, part)):
+                        raise GraphError(
+                            f"the split '{split.name}' of '{graph.name}' has no {part} nodes; choose another --split"
+                        )
+                config.build(graph, self.seeds[0])
+
+    def start(self, graph: Graph, model: str) -> Config:
+        """Return the settings that a model starts from; a setting that it does not have is left out."""
+        known = make_config(model).values
+        everywhere = {name for other in self.models for name in make_config(other).values}
+        for name in self.settings:
+            if name not in everywhere:
+                raise ConfigError(unknown("setting", name, everywhere))
+        own = {name: value for name, value in self.settings.items() if name in known}
+        dataset = graph.name if self.preset and not self.preset.endswith(".toml") else None
+        return make_config(model, graph=graph, dataset=dataset, preset=self.preset, settings=own)
+
+
+def compare(
+    graphs: Graph | Sequence[Graph],
+    models: Sequence[str] = DEFAULT_MODELS,
+    *,
+    seeds: int | Sequence[int] = 10,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    select: bool = True,
+    folder: Path | str | None = None,
+    device: torch.device | str = "cpu",
+    jobs: int | None = None,
+    on_record: Callable[[Record, int, int], None] | None = None,
+) -> Comparison:
+    """Train models on graphs, each with the same splits and seeds, and estimate how they differ.
+
+    For each graph and model, settings are chosen once on the validation nodes of the first seed
+    (:func:`nfcgcn.select`), unless ``select`` is False or a ``preset`` is given; ``settings`` are held. Differences are
+    paired over seeds, with 95 % intervals. ``folder`` keeps every finished run: the same call goes on after an
+    interruption, and several processes may share it. On the CPU up to ``jobs`` runs train at the same time, by default
+    one per core. ``on_record`` is called with each finished part, how many are finished and how many there are.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("digits")
+    >>> result = nfcgcn.compare(graph, ["gcn", "mlp"], seeds=2, settings={"epochs": 2}, select=False)
+    >>> [row["model"] for row in result.rows]
+    ['gcn', 'mlp']
+    """
+    request = Request(
+        graphs=[graphs] if isinstance(graphs, Graph) else list(graphs),
+        models=list(dict.fromkeys(models)),
+        seeds=range(seeds) if isinstance(seeds, int) else list(seeds),
+        preset=preset,
+        settings=settings or {},
+        choose=select and preset is None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # every run would repeat them
+        request.check()
+        if folder is None:
+            with TemporaryDirectory() as temporary:
+                return _run(request, Path(temporary), torch.device(device), jobs, on_record)
+        return _run(request, Path(folder), torch.device(device), jobs, on_record)
+
+
+def _run(
+    request: Request,
+    folder: Path,
+    device: torch.device,
+    jobs: int | None,
+    on_record: Callable[[Record, int, int], None] | None,
+) -> Comparison:
+    device = choose_device(device.type)
+    names = {graph.name: f"{graph.name} {fingerprint(graph)[:16]}" for graph in request.graphs}
+    if len(names) < len(request.graphs):
+        raise ConfigError("two of the graphs have the same name; give each its own")
+    by_name = {names[graph.name]: graph for graph in request.graphs}
+    started = [
+        Setup("selection", name, model, request.start(graph, model).values)
+        for name, graph in by_name.items()
+        for model in request.models
+    ]
+    with Ledger(folder) as ledger:
+        total = len(started) * (len(request.seeds) + 1 + request.choose)
+        series = Series(ledger, by_name, device, jobs=jobs, held=request.settings, on_record=on_record, total=total)
+        if request.choose:
+            series.run([Task(setup, (request.seeds[0],), history=False) for setup in started])
+        choice = partial(series.chosen, seed=request.seeds[0]) if request.choose else attrgetter("values")
+        chosen = [(setup, choice(setup)) for setup in started]
+        trained = [replace(setup, kind="train", values=values) for setup, values in chosen if values]
+        together = device.type == "cuda"
+        series.run(
+            Task(setup, tuple(part), history=False)
+            for part in ([request.seeds] if together else [[seed] for seed in request.seeds])
+            for setup in trained
+        )
+        for setup in trained:  # one at a time: its time is measured
+            series.run([Task(replace(setup, kind="cost"), (request.seeds[0],), history=False)], alone=True)
+    records = {key_of(r["setup"], r["seed"], r["where"]): r for r in read(folder)}
+    rows = _rows(request, chosen, names, records, describe_machine(device))
+    values = {
+        "graphs": [graph.name for graph in request.graphs],
+        "models": list(request.models),
+        "seeds": list(request.seeds),
+        "selected": request.choose,
+        "settings": dict(request.settings),
+        "results": rows,
+        **environment(device),
+    }
+    return Comparison(values, tuple(series.failed.values()))
+
+
+def _rows(
+    request: Request,
+    chosen: Sequence[tuple[Setup, dict[str, Any] | None]],
+    names: Mapping[str, str],
+    records: Mapping[Key, Record],
+    machine: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Return one row per graph and model that has a run."""
+    rows = []
+    for graph in request.graphs:
+        scores: dict[str, dict[int, float]] = {}
+        for setup, values in chosen:
+            if setup.dataset != names[graph.name] or values is None:
+                continue
+            trained = replace(setup, kind="train", values=values)
+
+            def found(kind: Any, seed: int, setup: Setup = trained) -> Record | None:
+                return records.get(key_of(replace(setup, kind=kind).id, seed, machine))
+
+            runs = {seed: record for seed in request.seeds if (record := found("train", seed))}
+            if not runs:
+                continue
+            scores[setup.model] = {seed: r["test_accuracy"] for seed, r in runs.items()}
+            first = next(iter(scores))
+            difference = None if setup.model == first else paired(scores[setup.model], scores[first])
+            selection = records.get(key_of(setup.id, request.seeds[0], machine))
+            cost = found("cost", request.seeds[0]) or {}
+            rows.append(
+                {
+                    "graph": graph.name,
+                    "model": setup.model,
+                    "seeds": list(runs),
+                    "test_accuracy": summarise(list(scores[setup.model].values())),
+                    "val_accuracy": summarise([r["val_accuracy"] for r in runs.values()]),
+                    "difference": None if difference is None else asdict(difference),
+                    "verdict": _verdict(setup.model, first, difference),
+                    "seconds": sum(r["seconds"] for r in runs.values()),
+                    "ms_per_epoch": cost and 1000 * cost["seconds_per_epoch"],
+                    "peak_mib": cost and cost["peak_mib"],
+                    "parameters": next(iter(runs.values()))["parameters"],
+                    "config": values,
+                    "selection": selection and selection["selection"],
+                }
+            )
+    return rows
+
+
+def _verdict(model: str, first: str, difference: Any) -> str:
+    if model == first:
+        return "compared with the others"
+    if difference is None:
+        return "unknown: more than one seed is needed"
+    side = "above" if difference.is_above else "below" if difference.is_below else "no clear difference"
+    interval = f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f}"
+    return f"{100 * difference.mean:+.2f} ({interval}): {side}"
