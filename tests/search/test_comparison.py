@@ -127,8 +127,15 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     assert len(keys) == len(set(keys)) == 2 * (6 + 2)
     result = json.loads(Path("out.json").read_text())
     assert result == json.loads(Path("here/comparison.json").read_text())
-    assert Path("here/comparison.html").read_text().rstrip().endswith("</html>")
     assert "against gcn" in out
+    page = Path("here/comparison.html").read_text()
+    Path("here/comparison.html").unlink()
+    assert run("report", "here")[0] == 0
+    assert Path("here/comparison.html").read_text() == page
+    Path("here/comparison.json").write_text('{"graphs": 3}')
+    code, _, err = run("report", "here")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: here/comparison.json is not a valid comparison file: ")
     alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=6, settings={"epochs": 40}, jobs=1)
     strip = ("ms_per_epoch", "peak_mib", "seconds", "selection")
     for one, other in zip(alone.rows, result["results"], strict=True):
@@ -142,8 +149,8 @@ BAD = {
     "compare own.npz --split planetoid": None,
     "compare one.npz": "every label of 'random sparse' is '0': there is nothing to tell apart",
     "compare own.npz --also own.npz": "two of the graphs have the same name; give each its own",
-    "compare own.npz --preset paper": "preset 'paper' of model 'nfc-gcn' has no settings for 'random sparse'; it covers "
-    "cora, citeseer, pubmed",
+    "compare own.npz --preset paper": "preset 'paper' of model 'nfc-gcn' has no settings for 'random sparse'; it "
+    "covers cora, citeseer, pubmed",
     "compare own.npz --models ,": "a comparison needs at least one graph, one model and one seed",
 }
 

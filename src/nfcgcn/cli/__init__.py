@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "report": (
         "report",
-        "Write the page of a run, report.html, or of the reproduction, report.md and figures/ too. Nothing is trained.",
+        "Write the page of a run, a comparison or the reproduction again, from what is stored. Nothing is trained.",
     ),
     "bench": ("bench", "Measure the time of the kernels and the models."),
     "datasets": ("listing", "List the datasets: sizes, sources, and where they are."),

@@ -13,16 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, err, interruptible, make_table, out
+from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
 from nfcgcn.errors import ConfigError, NFCError, unknown
-from nfcgcn.reports.comparison_page import render
 from nfcgcn.search.comparison import DEFAULT_MODELS, Comparison
 from nfcgcn.search.comparison import compare as run
 from nfcgcn.settings import read_assignments
 from nfcgcn.training import choose_device
-
-PAGE, RESULT = "comparison.html", "comparison.json"
 
 
 @app.command()
@@ -71,7 +69,7 @@ def compare(
         settings["split"] = split
     chosen = choose_device(device)
     folder = folder or Path("runs") / f"compare-{source.name}"
-    for path in (folder / PAGE, *([json_file] if json_file else [])):
+    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
         files.check_writable(path)
     graphs = [each.load(taken) for each, taken in zip(sources, options, strict=True)]
     for graph in graphs:
@@ -104,18 +102,12 @@ def _finish(result: Comparison, folder: Path, json_file: Path | None) -> None:
     if not result.rows:
         raise NFCError("no model could be trained; see the lines above")
     text = files.to_json(result.values)
-    for path in (folder / RESULT, *([json_file] if json_file else [])):
+    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
         files.write_text(path, text)
     _print(result)
-    write_page(folder, result.values)
+    write_comparison_page(folder)
     if result.failed:
         raise typer.Exit(1)
-
-
-def write_page(folder: Path, values: dict[str, Any]) -> None:
-    """Write the page of a comparison and print where it is."""
-    files.write_text(folder / PAGE, render(values))
-    out.print(f"report: {folder / PAGE}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _print(result: Comparison) -> None:

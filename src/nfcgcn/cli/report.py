@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +14,13 @@ from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
-from nfcgcn.reports import Page, render
+from nfcgcn.reports import Page, comparison_page, render
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
 
 FOLDER = Path("runs/reproduction")
+COMPARISON = "comparison.json"
+MOST_BYTES = 64 * 2**20
+"""A larger result of a comparison is not read."""
 MOST_CLASSES = 1000
 """Above this many classes there is no confusion matrix: it grows with their square, and nobody could read it."""
 
@@ -24,27 +28,40 @@ MOST_CLASSES = 1000
 @app.command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="A folder that `nfcgcn train` or `nfcgcn reproduce` wrote.")
+        Path, typer.Argument(metavar="[DIR]", help="A folder that `nfcgcn train`, `compare` or `reproduce` wrote.")
     ] = FOLDER,
     device: Annotated[
         str | None, typer.Option(help="Show the results of cpu or of cuda; by default the device with more results.")
     ] = None,
 ) -> None:
-    """Write the page of a run, report.html, or of the reproduction, report.md and figures/ too. Nothing is trained."""
+    """Write the page of a run, a comparison or the reproduction again, from what is stored. Nothing is trained."""
     if not folder.exists():
         files.recover(folder)
-    if not (folder / checkpoint.CONFIG).exists():
+    is_run, is_comparison = ((folder / name).exists() for name in (checkpoint.CONFIG, COMPARISON))
+    if not is_run and not is_comparison:
         write_page(folder, device=device)
     elif device is not None:
-        raise ConfigError(f"--device is for the page of the reproduction; {folder} holds a run")
-    else:
+        raise ConfigError(f"--device is for the page of the reproduction; {folder} holds none")
+    elif is_run:
         write_run_page(folder)
+    else:
+        write_comparison_page(folder)
 
 
 def write_page(folder: Path, *, device: str | None = None) -> None:
     """Write the page of the reproduction and print where it is."""
     page = write_report(folder, device=device)
     out.print(f"report: {page}", highlight=False, markup=False, soft_wrap=True)
+
+
+def write_comparison_page(folder: Path) -> None:
+    """Write the page of a comparison and print where it is."""
+    path, stored = folder / "comparison.html", folder / COMPARISON
+    files.check_writable(path)
+    with files.parsing(stored, "comparison"):
+        html = comparison_page.render(json.loads(files.read_regular(stored, MOST_BYTES)))
+    files.write_text(path, html)
+    out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def write_run_page(folder: Path) -> None:
