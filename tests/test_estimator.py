@@ -56,7 +56,7 @@ def nodes():
 def test_every_setting_is_a_parameter_and_none_is_chosen_here():
     parameters = NFCClassifier().get_params()
     settings = set(settings_of(NFCGCNConfig)) | set(settings_of(TrainingConfig))
-    own = {"graph", "model", "preset", "settings", "validation_fraction", "random_state", "device"}
+    own = {"graph", "model", "preset", "settings", "select", "validation_fraction", "random_state", "device"}
     assert own == {"graph", *OWN}
     # `model` says which convolution; the kernels are no matter of a search.
     assert set(parameters) - own == settings - {"conv", "backend"}
