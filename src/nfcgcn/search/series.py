@@ -21,6 +21,7 @@ from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
 from nfcgcn.reproduction.measurement import describe_machine, measure
 from nfcgcn.reproduction.schedule import Task
 from nfcgcn.settings import one_line
+from nfcgcn.training import warm_up
 from nfcgcn.training.processes import Workers, can_fork, death
 
 POLL = 0.5
@@ -59,6 +60,8 @@ class Series:
             return self._measure(tasks[number])
 
         waiting = deque(range(len(tasks)))
+        if jobs > 1:
+            self._warm_up(tasks)
         with Workers(work, threads) as workers:
             while waiting or workers.running:
                 elsewhere = 0
@@ -86,6 +89,18 @@ class Series:
         record = next(r for r in read(self.ledger.path.parent) if key_of(r["setup"], r["seed"], r["where"]) == key)
         return dict(record["chosen"])
 
+    def _warm_up(self, tasks: Iterable[Task]) -> None:
+        """Load or compile what the processes will need, once for all of them."""
+        for setup, seeds in {t.setup.id: (t.setup, t.seeds) for t in tasks if not self._is_done(t)}.values():
+            graph, config = self.graphs[setup.dataset], setup.config()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                split = config.split.make(graph, seeds[0])
+                warm_up(config.build(graph, seeds[0]), graph, split, config.training)
+
+    def _is_done(self, task: Task) -> bool:
+        return all(key in self.ledger for key in self._keys(task))
+
     def _measure(self, task: Task) -> list[Record]:
         graph, setup = self.graphs[task.setup.dataset], task.setup
         with warnings.catch_warnings():
@@ -106,7 +121,7 @@ class Series:
         """Say whether a task is done, taken by another process, or free; a free one is ours from now on."""
         keys = self._keys(task)
         mine = [key for key in keys if self.ledger.claim(key)]
-        if len(mine) == len(keys) and not all(key in self.ledger for key in keys):
+        if len(mine) == len(keys) and not self._is_done(task):
             return "free"
         for key in mine:
             self.ledger.release(key)

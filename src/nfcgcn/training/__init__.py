@@ -42,6 +42,7 @@ __all__ = [
     "choose_device",
     "fit",
     "fit_together",
+    "warm_up",
 ]
 
 log = logging.getLogger("nfcgcn")
@@ -142,6 +143,17 @@ def fit_together(
     return runs
 
 
+def warm_up(model: NodeClassifier, graph: Graph, split: Split, config: TrainingConfig) -> None:
+    """Train `model` for one epoch, before processes are forked that train others like it.
+
+    That loads or compiles the kernels and makes what depends on the graph alone, and all processes share it. An error
+    will come again where it belongs.
+    """
+    with suppress(NFCError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(model, graph, split, replace(config, epochs=1), seed=0)
+
+
 def _fit_in_processes(
     models: Sequence[NodeClassifier],
     graph: Graph,
@@ -153,11 +165,7 @@ def _fit_in_processes(
 ) -> list[Run]:
     splits[0].check(graph)  # warnings are shown once, and by this process
     jobs = min(jobs, len(models))
-    # One epoch before the forks: it loads or compiles the kernels and makes what depends on the graph alone, and all
-    # processes share that. An error will come again where it belongs.
-    with suppress(NFCError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit(copy.deepcopy(models[0]), graph, splits[0], replace(config, epochs=1), seed=seeds[0])
+    warm_up(copy.deepcopy(models[0]), graph, splits[0], config)
 
     def work(number: int, tell: Callable[[Epoch], None] | None) -> Run:
         return fit(models[number], graph, splits[number], config, seed=seeds[number], on_epoch=tell)
