@@ -92,11 +92,14 @@ class Setup:
     model: str
     values: Mapping[str, Any]
     """Every setting; empty if nothing is trained."""
+    held: tuple[str, ...] = ()
+    """In a choice of settings: those that may not change."""
 
     @property
     def id(self) -> str:
         """A digest of the setup: two setups share it only if they are equal."""
-        content = json.dumps([self.kind, self.dataset, self.model, self.values], sort_keys=True)
+        held = [sorted(self.held)] if self.held else []
+        content = json.dumps([self.kind, self.dataset, self.model, self.values, *held], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def config(self) -> Config:

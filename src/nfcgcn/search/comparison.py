@@ -153,18 +153,18 @@ def _run(
         raise ConfigError("two of the graphs have the same name; give each its own")
     by_name = {names[graph.name]: graph for graph in request.graphs}
     started = [
-        Setup("selection", name, model, request.start(graph, model).values)
+        Setup("selection", name, model, request.start(graph, model).values, tuple(request.settings))
         for name, graph in by_name.items()
         for model in request.models
     ]
     with Ledger(folder) as ledger:
         total = len(started) * (len(request.seeds) + 1 + request.choose)
-        series = Series(ledger, by_name, device, jobs=jobs, held=request.settings, on_record=on_record, total=total)
+        series = Series(ledger, by_name, device, jobs=jobs, on_record=on_record, total=total)
         if request.choose:
             series.run([Task(setup, (request.seeds[0],), history=False) for setup in started])
         choice = partial(series.chosen, seed=request.seeds[0]) if request.choose else attrgetter("values")
         chosen = [(setup, choice(setup)) for setup in started]
-        trained = [replace(setup, kind="train", values=values) for setup, values in chosen if values]
+        trained = [replace(setup, kind="train", values=values, held=()) for setup, values in chosen if values]
         together = device.type == "cuda"
         series.run(
             Task(setup, tuple(part), history=False)
@@ -201,7 +201,7 @@ def _rows(
         for setup, values in chosen:
             if setup.dataset != names[graph.name] or values is None:
                 continue
-            trained = replace(setup, kind="train", values=values)
+            trained = replace(setup, kind="train", values=values, held=())
 
             def found(kind: Any, seed: int, setup: Setup = trained) -> Record | None:
                 return records.get(key_of(replace(setup, kind=kind).id, seed, machine))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -38,11 +38,10 @@ class Series:
         device: torch.device,
         *,
         jobs: int | None,
-        held: Collection[str],
         on_record: Callable[[Record, int, int], None] | None,
         total: int,
     ) -> None:
-        self.ledger, self.graphs, self.device, self.held = ledger, graphs, device, held
+        self.ledger, self.graphs, self.device = ledger, graphs, device
         self.machine = describe_machine(device)
         self.on_record, self.total, self.done = on_record, total, 0
         self.failed: dict[tuple[str, str], str] = {}
@@ -108,7 +107,7 @@ class Series:
             if setup.kind != "selection":
                 return measure(setup, graph, task.seeds, device=self.device)
             start = setup.config()
-            result = select(graph, start, seed=task.seeds[0], held=self.held, device=self.device)
+            result = select(graph, start, seed=task.seeds[0], held=setup.held, device=self.device)
         common = {name: getattr(setup, name) for name in ("kind", "dataset", "model")}
         provenance = {name: environment(self.device)[name] for name in ("hardware", "versions", "commit")}
         chosen = {"chosen": result.config.values, "selection": result.describe()}

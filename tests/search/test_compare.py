@@ -72,6 +72,17 @@ def test_what_a_folder_has_is_not_done_again(graph, comparison):
     assert more.rows[0]["test_accuracy"]["runs"][:3] == result.rows[0]["test_accuracy"]["runs"]
 
 
+def test_a_choice_depends_on_what_is_held(graph, tmp_path):
+    """Also if it is held at the value that would be suggested."""
+    rows = [
+        nfcgcn.compare(graph, ["gcn"], seeds=1, settings={"epochs": 30, **held}, folder=tmp_path).rows[0]
+        for held in ({}, {"dropout": 0.5})
+    ]
+    tried = [{name for c in row["selection"]["candidates"] for name in c["changes"]} for row in rows]
+    assert "dropout" in tried[0]
+    assert "dropout" not in tried[1]
+
+
 def test_another_graph_of_the_same_name_shares_nothing(graph, comparison):
     _, folder = comparison
     labels = graph.labels.copy()
