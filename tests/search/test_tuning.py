@@ -18,8 +18,9 @@ from optuna.storages.journal import JournalFileBackend
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Split
-from nfcgcn.search.trials import TuningError
-from nfcgcn.search.tuning import check_preset_path, tune, write_preset
+from nfcgcn.search.journal import TuningError
+from nfcgcn.search.preset_file import check_preset_path, write_preset
+from nfcgcn.search.tuning import tune
 
 QUICK = {"epochs": 3, "split": "given"}
 START = {"hidden_channels": 16, "weight_decay": 1e-4, "feature_scale": "given"}
