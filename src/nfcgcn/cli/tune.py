@@ -254,6 +254,7 @@ def _page(
         model=tuned.config.name,
         split=tuned.config.split.split,
         num_seeds=len(tuned.seeds),
+        num_val=tuned.num_val,
         trials=[ShownTrial(trial.accuracies, trial.state == "complete") for trial in shown],
         num_failed=tuned.count("failed"),
         seconds=tuned.seconds,

@@ -73,6 +73,8 @@ class SearchPage:
     model: str
     split: str
     num_seeds: int
+    num_val: int
+    """Nodes that any seed validates on."""
     trials: Sequence[ShownTrial]
     num_failed: int
     seconds: float
@@ -107,6 +109,7 @@ def render_search(page: SearchPage) -> str:
         has_importance=any(s.importance is not None for s in settings),
         num_complete=sum(complete),
         noise=_noise(page.trials),
+        margin=1.96 * float(np.sqrt(page.found * (1 - page.found) / page.num_val)),
         verdict=None if page.test is None else _verdict(page.test),
         course=image(course(accuracies, complete)),
         course_text=_describe_course(page),

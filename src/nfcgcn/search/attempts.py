@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -66,10 +66,15 @@ class Task:
     """What all trials share: the data, the seeds and the device."""
 
     graph: Graph
-    split: Split
-    seeds: Sequence[int]
+    splits: Mapping[int, Split]
+    """The split of each seed."""
     device: torch.device | str
     jobs: int
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """The seeds of a trial, in their order."""
+        return list(self.splits)
 
     def attempt(self, config: Config, asked: OptunaTrial, kept: Trials, clock: Clock) -> Trial:
         """Train once per seed, but stop where the trial is clearly behind earlier ones; the first trial never stops.
@@ -120,8 +125,8 @@ class Task:
     def _train(self, config: Config, seeds: Sequence[int], on_epoch: Callable[[int, Epoch], None]) -> list[Run]:
         models = [config.build(self.graph, seed) for seed in seeds]
         runs = fit_together(
-            models, self.graph, [self.split] * len(seeds), config.training, seeds=seeds, device=self.device,
-            jobs=self.jobs, on_epoch=lambda number, epoch: on_epoch(seeds[number], epoch),
+            models, self.graph, [self.splits[seed] for seed in seeds], config.training, seeds=seeds,
+            device=self.device, jobs=self.jobs, on_epoch=lambda number, epoch: on_epoch(seeds[number], epoch),
         )  # fmt: skip
         if len(runs) < len(seeds) or any(run.interrupted for run in runs):
             raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from nfcgcn.config.registry import Config
+from nfcgcn.data.splits import RANDOM, redraw
 from nfcgcn.evaluation import Estimate, check_classes, paired, repeat
 from nfcgcn.graph import Graph, Split
+from nfcgcn.randomness import generator
 from nfcgcn.search.attempts import Clock, OutOfTimeError, Task
 from nfcgcn.search.journal import TuningError
 from nfcgcn.search.ranges import search_ranges, with_params
@@ -43,6 +45,8 @@ class Tuned:
     ranges: Mapping[str, BaseDistribution]
     """The range of each setting that was searched."""
     seeds: Sequence[int]
+    num_val: int
+    """Nodes that any seed validates on."""
     trials: tuple[Trial, ...]
     interrupted: bool
 
@@ -109,14 +113,16 @@ def tune(
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
-    The nodes are split once, with the first of ``seeds``. A trial trains once per seed, and its score is the mean of
-    the validation accuracies at the best epochs; a trial that is clearly behind earlier ones is stopped, within its
-    first run or between two runs. Before the search, all labels except those of training and validation nodes are
-    removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both limit the whole search. The file
-    ``study``, an Optuna journal, stores every trial: a search that was stopped or killed continues where it was and
-    ends with the same result. Several processes can share one search; the times of their trials add up. On the CPU up
-    to ``jobs`` seeds of a trial train at the same time. ``on_epoch`` is called with the finished trials, the seconds
-    spent and the figures of the epoch. Ctrl-C ends the search and keeps the best trial.
+    The first of ``seeds`` splits the nodes; with a rule that draws nodes, the other seeds draw training and validation
+    nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains once per
+    seed, and its score is the mean of the validation accuracies at the best epochs; a trial that is clearly behind
+    earlier ones is stopped, within its first run or between two runs. Before the search, all labels except those of
+    training and validation nodes are removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both
+    limit the whole search. The file ``study``, an Optuna journal, stores every trial: a search that was stopped or
+    killed continues where it was and ends with the same result. Several processes can share one search; the times of
+    their trials add up. On the CPU up to ``jobs`` seeds of a trial train at the same time. ``on_epoch`` is called with
+    the finished trials, the seconds spent and the figures of the epoch. Ctrl-C ends the search and keeps the best
+    trial.
     """
     check_optuna()
     check_budget(seconds, trials)
@@ -124,16 +130,17 @@ def tune(
     split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
     graph = _without_other_labels(graph, split)
     split.check(graph)
+    splits = _splits(graph, config, split, seeds)
     config.build(graph, seeds[0])  # settings that do not fit the graph raise their error before the search
     ranges = search_ranges(config, graph, held=held)
     search = Search(
         model=config.name,
-        graph=_fingerprint(graph, split),
+        graph=_fingerprint(graph, splits.values()),
         seeds=list(seeds),
         settings=config.values,
         searched={name: repr(d) for name, d in ranges.items()},
     )
-    task, interrupted, out_of_time = Task(graph, split, seeds, device, jobs), False, False
+    task, interrupted, out_of_time = Task(graph, splits, device, jobs), False, False
     limits = seconds or math.inf, trials or math.inf
     with quiet_optuna(), Trials(search, ranges, study) as kept:
         try:
@@ -147,7 +154,8 @@ def tune(
         if interrupted:
             raise KeyboardInterrupt
         raise TuningError(_why_nothing(done, limits[0], out_of_time=out_of_time))
-    return Tuned(with_params(config, best.params), config, ranges, seeds, tuple(done), interrupted)
+    validated = len(np.unique(np.concatenate([s.val for s in splits.values()])))
+    return Tuned(with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted)
 
 
 def check_budget(seconds: float | None, trials: int | None) -> None:
@@ -248,11 +256,19 @@ def _without_other_labels(graph: Graph, split: Split) -> Graph:
     return replace(graph, labels=labels, test_nodes=None, given=None)
 
 
-def _fingerprint(graph: Graph, split: Split) -> str:
+def _splits(graph: Graph, config: Config, first: Split, seeds: Sequence[int]) -> dict[int, Split]:
+    """Return the split of each seed: `first`, or the same nodes drawn again."""
+    if config.split.split not in RANDOM:
+        return dict.fromkeys(seeds, first)
+    return {s: first if s == seeds[0] else redraw(graph, first, generator(s, "split")) for s in seeds}
+
+
+def _fingerprint(graph: Graph, splits: Iterable[Split]) -> str:
     """Return a checksum of the graph and of its training and validation nodes."""
     x, a = graph.features, graph.adjacency
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
-    parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels, split.train, split.val]
+    parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels]
+    parts += [nodes for split in {id(split): split for split in splits}.values() for nodes in (split.train, split.val)]
     checksum = hashlib.sha256()
     for part in parts:
         checksum.update(f"{part.dtype} {part.shape} ".encode())
