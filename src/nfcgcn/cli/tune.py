@@ -17,7 +17,7 @@ from nfcgcn import files
 from nfcgcn.cli.console import app, err, interruptible, make_table, out, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import PRESETS, make_config
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import summarise
 from nfcgcn.kernels.threads import available
 from nfcgcn.reports.search_page import TITLE, SearchedSetting, SearchPage, ShownTrial, TestScores, points, render_search
@@ -26,6 +26,7 @@ from nfcgcn.search.importance import importances
 from nfcgcn.search.preset_file import check_ours, check_preset_path, write_preset
 from nfcgcn.search.ranges import with_params
 from nfcgcn.search.trials import Trial, best_of
+from nfcgcn.search.worth import Tested, score_on_test
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import Epoch, TrainingConfig, choose_device
 
@@ -128,15 +129,16 @@ def tune(
         write_preset(preset_file, tuned, graph=source.name)
         _print_search(tuned)
         tested, interrupted = None, tuned.interrupted
-        has_test_nodes = bool(len(config.split.make(graph, first_seed).test))
-        if with_test and has_test_nodes and not interrupted:
+        if with_test and not interrupted and len(config.split.make(graph, first_seed).test):
             try:
                 with training_bar(2 * test_seeds * config.training.epochs) as on_test_epoch:
-                    tested = tuning.score_on_test(
+                    tested = score_on_test(
                         graph, tuned, count=test_seeds, device=chosen, jobs=at_once, on_epoch=on_test_epoch
                     )
             except KeyboardInterrupt:
                 interrupted = True
+            except NFCError as error:
+                err.print(f"the test nodes could not be scored: {error}", soft_wrap=True)
         interruption.hold()
         if tested is not None:
             _print_test(tested)
@@ -212,7 +214,7 @@ def _print_search(tuned: tuning.Tuned) -> None:
     )
 
 
-def _print_test(tested: tuning.Tested) -> None:
+def _print_test(tested: Tested) -> None:
     count = len(tested.found)
     text = f"test accuracy [bold]{100 * summarise([*tested.found.values()])['mean']:.2f} %[/bold]"
     if tested.before:
@@ -222,9 +224,7 @@ def _print_test(tested: tuning.Tested) -> None:
     out.print(f"{text} over {count} further seed{'s' if count > 1 else ''}", markup=True, soft_wrap=True)
 
 
-def _page(
-    tuned: tuning.Tuned, tested: tuning.Tested | None, *, graph: str, preset: Path, interrupted: bool
-) -> SearchPage:
+def _page(tuned: tuning.Tuned, tested: Tested | None, *, graph: str, preset: Path, interrupted: bool) -> SearchPage:
     """Return what the page of a search shows."""
     shown = [trial for trial in tuned.trials if trial.state != "failed"]
     values = [with_params(tuned.default, trial.params).values for trial in shown]

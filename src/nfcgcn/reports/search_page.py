@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.evaluation import Estimate
 from nfcgcn.reports.html import counted, fill, image, percent
 from nfcgcn.reports.search_figures import against_setting, course
 
@@ -52,7 +51,8 @@ class TestScores:
 
     found_runs: Sequence[float]
     before_runs: Sequence[float]
-    difference: Estimate | None
+    difference: tuple[float, float, float] | None
+    """The mean difference and its 95 % interval; None for a single seed."""
 
     @property
     def found(self) -> float:
@@ -128,11 +128,11 @@ def _verdict(test: TestScores) -> str:
         return "The settings before could not be scored: training with them failed."
     if test.difference is None:
         return f"Difference {points(test.found - test.before)} points with one seed, which cannot tell it from chance."
-    d = test.difference
-    text = f"Difference {points(d.mean)} points, 95% interval {points(d.low)} to {points(d.high)}"
-    if d.is_above:
+    mean, low, high = test.difference
+    text = f"Difference {points(mean)} points, 95% interval {points(low)} to {points(high)}"
+    if low > 0:
         return f"{text}: the search was worth it."
-    if d.is_below:
+    if high < 0:
         return f"{text}: the settings before are better on test nodes."
     return f"{text}: no difference that could not be chance."
 

@@ -16,7 +16,7 @@ import torch
 
 from nfcgcn.config.registry import Config
 from nfcgcn.data.splits import RANDOM, redraw
-from nfcgcn.evaluation import Estimate, check_classes, paired, repeat
+from nfcgcn.evaluation import check_classes
 from nfcgcn.graph import Graph, Split
 from nfcgcn.randomness import generator
 from nfcgcn.search.attempts import Clock, OutOfTimeError, Task
@@ -77,19 +77,6 @@ class Tuned:
         return sum(t.state == state for t in self.trials)
 
 
-@dataclass(frozen=True)
-class Tested:
-    """Test accuracies of the settings found and of the starting settings, by seed."""
-
-    found: Mapping[int, float]
-    before: Mapping[int, float]
-
-    @property
-    def difference(self) -> Estimate | None:
-        """The mean gain with its interval; None for a single seed."""
-        return paired(self.found, self.before)
-
-
 def check_optuna() -> None:
     """Raise an error if Optuna is not installed."""
     try:
@@ -130,7 +117,7 @@ def tune(
     split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
     graph = _without_other_labels(graph, split)
     split.check(graph)
-    splits = _splits(graph, config, split, seeds)
+    splits = seed_splits(graph, config, split, seeds)
     config.build(graph, seeds[0])  # settings that do not fit the graph raise their error before the search
     ranges = search_ranges(config, graph, held=held)
     search = Search(
@@ -168,33 +155,11 @@ def check_budget(seconds: float | None, trials: int | None) -> None:
         raise TuningError(f"`trials` must be at least 1, got {trials}")
 
 
-def score_on_test(
-    graph: Graph,
-    tuned: Tuned,
-    *,
-    count: int,
-    device: torch.device | str = "cpu",
-    jobs: int = 1,
-    on_epoch: Callable[[int, Epoch], None] | None = None,
-) -> Tested:
-    """Score the settings found, and those the search started with, once on the test nodes of the search's split.
-
-    Both train with the same `count` seeds, which the search has not used. The test nodes are those whose labels the
-    search has not read; splits of other seeds would mix them with its validation nodes.
-    """
-    split = tuned.config.split.make(graph, tuned.seeds[0])
-    seeds = range(max(tuned.seeds) + 1, max(tuned.seeds) + 1 + count)
-
-    def accuracies(config: Config) -> dict[int, float]:
-        repeats = repeat(graph, config, seeds, split=split, device=device, jobs=jobs, on_epoch=on_epoch)
-        if len(repeats) < count or any(r.run.interrupted for r in repeats):
-            raise KeyboardInterrupt
-        return {r.seed: r.test_accuracy for r in repeats}
-
-    found = accuracies(tuned.config)
-    if tuned.config == tuned.default:
-        return Tested(found, found)
-    return Tested(found, {} if tuned.start and tuned.start.state == "failed" else accuracies(tuned.default))
+def seed_splits(graph: Graph, config: Config, first: Split, seeds: Sequence[int]) -> dict[int, Split]:
+    """Return the split of each seed: `first`, or the same nodes drawn again."""
+    if config.split.split not in RANDOM:
+        return dict.fromkeys(seeds, first)
+    return {s: first if s == seeds[0] else redraw(graph, first, generator(s, "split")) for s in seeds}
 
 
 def _why_nothing(done: Sequence[Trial], seconds: float, *, out_of_time: bool) -> str:
@@ -254,13 +219,6 @@ def _without_other_labels(graph: Graph, split: Split) -> Graph:
     for nodes in (split.train, split.val):
         labels[nodes] = graph.labels[nodes]
     return replace(graph, labels=labels, test_nodes=None, given=None)
-
-
-def _splits(graph: Graph, config: Config, first: Split, seeds: Sequence[int]) -> dict[int, Split]:
-    """Return the split of each seed: `first`, or the same nodes drawn again."""
-    if config.split.split not in RANDOM:
-        return dict.fromkeys(seeds, first)
-    return {s: first if s == seeds[0] else redraw(graph, first, generator(s, "split")) for s in seeds}
 
 
 def _fingerprint(graph: Graph, splits: Iterable[Split]) -> str:
