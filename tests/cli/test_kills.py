@@ -68,7 +68,11 @@ COMMANDS = {
     "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
     "export": ("export run --out m.pt2", {"m.pt2": check_program}, (3, 5, 0)),
     "report": ("report run", {"run": check_run}, (2, 4, 0)),
-    "tune": (f"tune graph.npz {MODEL} --trials 2 --seeds 1 --out best.toml", {"best.toml": check_preset}, (8, 11, 0)),
+    "tune": (
+        f"tune graph.npz {MODEL} --trials 2 --seeds 1 --test-seeds 1 --out best.toml",
+        {"best.toml": check_preset, "best.html": check_page},
+        (8, 11, 0),
+    ),
 }
 WAYS = ("killed", "error", "full")
 CASES = [(name, way) for name, (*_, steps) in COMMANDS.items() for way, step in zip(WAYS, steps, strict=True) if step]

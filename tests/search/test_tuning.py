@@ -132,7 +132,7 @@ def expected_end(trial, curves, earlier, best):
 
 def test_a_trial_that_is_clearly_behind_is_stopped(graph):
     seeds = (0, 1, 2)
-    tuned = search(graph, settings=LONGER, trials=16, seeds=seeds)
+    tuned = search(graph, settings=LONGER, trials=12, seeds=seeds)
     assert tuned.default.training.monitor == "loss"
     earlier, best = [], tuned.start
     for trial in tuned.trials:
@@ -149,9 +149,9 @@ def test_a_trial_that_is_clearly_behind_is_stopped(graph):
 
 
 def test_what_is_found_does_not_depend_on_the_number_of_processes(graph):
-    wanted = search(graph, settings=LONGER, trials=9, seeds=(0, 1, 2))
+    wanted = search(graph, settings=LONGER, trials=8, seeds=(0, 1, 2))
     assert any("epoch" in t.note for t in wanted.trials)
-    assert figures(search(graph, settings=LONGER, trials=9, seeds=(0, 1, 2), jobs=2)) == figures(wanted)
+    assert figures(search(graph, settings=LONGER, trials=8, seeds=(0, 1, 2), jobs=2)) == figures(wanted)
 
 
 def test_a_seed_that_fails_ends_a_trial_in_the_same_way_with_any_number_of_processes(graph, monkeypatch):
@@ -305,10 +305,8 @@ def test_the_best_of_others_while_the_starting_settings_are_under_way(graph, tmp
 def test_the_time_is_kept_to(graph, tmp_path):
     settings, study = {**QUICK, "epochs": 20}, tmp_path / "study.jsonl"
     search(graph, settings=settings, trials=1)  # what is loaded once is no part of a search
-    start = time.monotonic()
     tuned = search(graph, settings=settings, trials=None, seconds=2, study=study)
-    assert time.monotonic() - start < 10
-    assert 0 < tuned.seconds <= 2
+    assert 0 <= tuned.seconds - tuned.trials[-1].seconds < 2  # no trial begins when the time is over
     # The time is that of the whole search: there is nothing left but to say what was found.
     again = search(graph, settings=settings, trials=None, seconds=tuned.seconds, study=study)
     assert figures(again) == figures(tuned)

@@ -20,13 +20,21 @@ from nfcgcn.config.registry import PRESETS, make_config
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import summarise
 from nfcgcn.kernels.threads import available
-from nfcgcn.reports.search_page import TITLE, SearchedSetting, SearchPage, ShownTrial, TestScores, points, render_search
+from nfcgcn.reports.search_page import (
+    TITLE,
+    ScoresOnTest,
+    SearchedSetting,
+    SearchPage,
+    ShownTrial,
+    points,
+    render_search,
+)
 from nfcgcn.search import tuning
 from nfcgcn.search.importance import importances
 from nfcgcn.search.preset_file import check_ours, check_preset_path, write_preset
 from nfcgcn.search.ranges import with_params
 from nfcgcn.search.trials import Trial, best_of
-from nfcgcn.search.worth import Tested, score_on_test
+from nfcgcn.search.worth import Worth, score_on_test
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import Epoch, TrainingConfig, choose_device
 
@@ -214,7 +222,7 @@ def _print_search(tuned: tuning.Tuned) -> None:
     )
 
 
-def _print_test(tested: Tested) -> None:
+def _print_test(tested: Worth) -> None:
     count = len(tested.found)
     text = f"test accuracy [bold]{100 * summarise([*tested.found.values()])['mean']:.2f} %[/bold]"
     if tested.before:
@@ -224,7 +232,7 @@ def _print_test(tested: Tested) -> None:
     out.print(f"{text} over {count} further seed{'s' if count > 1 else ''}", markup=True, soft_wrap=True)
 
 
-def _page(tuned: tuning.Tuned, tested: Tested | None, *, graph: str, preset: Path, interrupted: bool) -> SearchPage:
+def _page(tuned: tuning.Tuned, tested: Worth | None, *, graph: str, preset: Path, interrupted: bool) -> SearchPage:
     """Return what the page of a search shows."""
     shown = [trial for trial in tuned.trials if trial.state != "failed"]
     values = [with_params(tuned.default, trial.params).values for trial in shown]
@@ -248,7 +256,7 @@ def _page(tuned: tuning.Tuned, tested: Tested | None, *, graph: str, preset: Pat
         )
     scores = None
     if tested is not None:
-        scores = TestScores([*tested.found.values()], [*tested.before.values()], tested.difference)
+        scores = ScoresOnTest([*tested.found.values()], [*tested.before.values()], tested.difference)
     return SearchPage(
         graph=graph,
         model=tuned.config.name,

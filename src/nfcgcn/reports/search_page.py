@@ -46,7 +46,7 @@ class ShownTrial:
 
 
 @dataclass(frozen=True)
-class TestScores:
+class ScoresOnTest:
     """Test accuracies of the settings found and of those before, one per seed; none where training failed."""
 
     found_runs: Sequence[float]
@@ -82,7 +82,7 @@ class SearchPage:
     """The validation accuracy of the starting settings; None if it is not known or training failed."""
     found: float
     settings: Sequence[SearchedSetting]
-    test: TestScores | None
+    test: ScoresOnTest | None
     interrupted: bool
     preset: str
     """The path of the preset file."""
@@ -122,7 +122,7 @@ def points(value: float) -> str:
     return "0.0" if text[1:] == "0.0" else text
 
 
-def _verdict(test: TestScores) -> str:
+def _verdict(test: ScoresOnTest) -> str:
     """Say whether the search was worth it."""
     if test.before is None:
         return "The settings before could not be scored: training with them failed."

@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tested:
+class Worth:
     """Test accuracies of the settings found and of the starting settings, by seed."""
 
     found: Mapping[int, float]
@@ -55,7 +55,7 @@ def score_on_test(
     device: torch.device | str = "cpu",
     jobs: int = 1,
     on_epoch: Callable[[int, Epoch], None] | None = None,
-) -> Tested:
+) -> Worth:
     """Score the settings found, and those the search started with, once on the test nodes of the search's split.
 
     Both train with the same `count` seeds, which the search has not used; these split the nodes as in :func:`tune`.
@@ -77,8 +77,8 @@ def score_on_test(
 
     found, hits = score(tuned.config)
     if tuned.config == tuned.default:
-        return Tested(found, found, 0.0)
+        return Worth(found, found, 0.0)
     if tuned.start and tuned.start.state == "failed":
-        return Tested(found, {}, 0.0)
+        return Worth(found, {}, 0.0)
     before, hits_before = score(tuned.default)
-    return Tested(found, before, float(np.std(hits - hits_before) / len(hits) ** 0.5))
+    return Worth(found, before, float(np.std(hits - hits_before) / len(hits) ** 0.5))
