@@ -92,10 +92,10 @@ def tune(
         ),
     ] = None,
 ) -> None:
-    """Search for settings that do better on validation nodes, and write them as a preset and a page.
+    """Search for settings that do better on validation nodes, and write them as a preset.
 
     The search can be stopped at any time; the same command goes on with it. Several at the same time share the search.
-    At the end, settings found and settings before are scored once on the test nodes.
+    At the end, the settings found and those before are scored once on the test nodes, and a page shows what mattered.
     """
     tuning.check_optuna()
     time_allowed = _seconds(minutes, seconds, trials)
