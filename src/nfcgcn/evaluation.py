@@ -137,18 +137,20 @@ def repeat(
     config: Config,
     seeds: Sequence[int],
     *,
+    splits: Sequence[Split] | None = None,
     device: torch.device | str = "cpu",
     jobs: int = 1,
     on_epoch: Callable[[int, Epoch], None] | None = None,
 ) -> list[Repeat]:
     """Train once per seed and score each run's best state once on its test nodes.
 
-    On the CPU up to ``jobs`` seeds train at the same time; see :func:`nfcgcn.training.fit_together`. A run that is
-    interrupted is scored and ends the series. If a run diverges, or its process dies, the error is an
-    :class:`UnfinishedError`, which has the runs before it, unless there are none.
+    Each seed makes its own split, unless ``splits`` are given, one per seed. On the CPU up to ``jobs`` seeds train at
+    the same time; see :func:`nfcgcn.training.fit_together`. A run that is interrupted is scored and ends the series. If
+    a run diverges, or its process dies, the error is an :class:`UnfinishedError`, which has the runs before it, unless
+    there are none.
     """
     check_classes(graph)
-    splits = [config.split.make(graph, seed) for seed in seeds]
+    splits = splits or [config.split.make(graph, seed) for seed in seeds]
     if not all(len(split.test) for split in splits):
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
     models = [config.build(graph, seed) for seed in seeds]

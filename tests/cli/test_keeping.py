@@ -38,6 +38,7 @@ WRITING = {
     "export": ("export", "here", "--out"),
     "tune": ("tune", "graph.npz", "--model", "mlp", *ENDLESS, "--out"),
     "tune --study": ("tune", "graph.npz", "--model", "mlp", *ENDLESS, "--study"),
+    "tune --page": ("tune", "graph.npz", "--model", "mlp", *ENDLESS, "--page"),
     "inspect --json": ("inspect", "graph.npz", "--json"),
     "bench step --json": ("bench", "step", "--json"),
     "bench models --json": ("bench", "models", "--json"),

@@ -83,7 +83,11 @@ COMMANDS = {
         {"both": check_comparison},
         (4, 7, 0),
     ),
-    "tune": (f"tune graph.npz {MODEL} --trials 2 --seeds 1 --out best.toml", {"best.toml": check_preset}, (8, 11, 0)),
+    "tune": (
+        f"tune graph.npz {MODEL} --trials 2 --seeds 1 --test-seeds 1 --out best.toml",
+        {"best.toml": check_preset, "best.html": check_page},
+        (8, 11, 0),
+    ),
 }
 WAYS = ("killed", "error", "full")
 CASES = [(name, way) for name, (*_, steps) in COMMANDS.items() for way, step in zip(WAYS, steps, strict=True) if step]

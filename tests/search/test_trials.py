@@ -19,7 +19,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from nfcgcn.search import trials as study
-from nfcgcn.search.trials import MOST_BYTES, NAME, Search, Trial, Trials, TuningError
+from nfcgcn.search.journal import MOST_BYTES, NAME, TuningError
+from nfcgcn.search.trials import Search, Trial, Trials
 
 RANGES = {"dropout": FloatDistribution(0, 1), "order": CategoricalDistribution(("random", "similarity"))}
 START = {"dropout": 0.5, "order": "random"}

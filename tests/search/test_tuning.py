@@ -18,8 +18,11 @@ from optuna.storages.journal import JournalFileBackend
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Split
-from nfcgcn.search.trials import TuningError
-from nfcgcn.search.tuning import check_preset_path, tune, write_preset
+from nfcgcn.search.journal import TuningError
+from nfcgcn.search.preset_file import check_preset_path, write_preset
+from nfcgcn.search.ranges import with_params
+from nfcgcn.search.tuning import seed_splits, tune
+from nfcgcn.training import fit, loop
 
 QUICK = {"epochs": 3, "split": "given"}
 START = {"hidden_channels": 16, "weight_decay": 1e-4, "feature_scale": "given"}
@@ -35,7 +38,7 @@ def graph(make_graph):
 
 def search(graph, model="gcn", settings=QUICK, **options):
     config = make_config(model, graph=graph, settings={**settings, **(START if model == "gcn" else {})})
-    return tune(graph, config, **{"trials": 4, "held": settings, **options})
+    return tune(graph, config, **{"trials": 4, "seeds": (0, 1), "held": settings, **options})
 
 
 def figures(tuned):
@@ -56,8 +59,6 @@ def test_the_search_begins_with_the_defaults_and_never_ends_below(graph):
 
 
 def test_a_trial_is_the_mean_of_the_best_validation_accuracies(graph):
-    from nfcgcn import fit
-
     tuned = search(graph, trials=1, seeds=(4, 5))
     wanted = []
     for seed in (4, 5):
@@ -102,13 +103,105 @@ def test_a_search_that_goes_on_is_the_search_that_never_stopped(graph, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["study.jsonl"]
 
 
-def test_a_trial_that_begins_badly_is_given_up(graph):
-    trials = search(graph, trials=15).trials
-    for number, trial in enumerate(trials):
-        before = [t.accuracies[0] for t in trials[:number] if t.state == "complete"]
-        bad = len(before) >= 5 and trial.accuracies[0] < np.median(before)
-        assert trial.state == ("pruned" if bad else "complete"), number
-        assert len(trial.accuracies) == (1 if bad else 2)
+LONGER = {**QUICK, "epochs": 40}
+"""Runs are compared after epochs 10 and 20, and at their end."""
+
+
+def accuracy_by(history):
+    """The accuracy of the best of these epochs, the one with the lowest loss."""
+    return min(history, key=lambda epoch: (epoch["val_loss"], -epoch["val_accuracy"]))["val_accuracy"]
+
+
+def expected_end(trial, curves, earlier, best):
+    """How a trial should end by the rules, from its full training: its accuracies and where it was stopped."""
+    first, accuracies = curves[0], []
+    for epoch, worst in ((10, 0.25), (20, 0.5)):
+        others = [c[0][epoch - 1] for t, c in earlier if epoch == 10 or t.note != "after epoch 10 of 40"]
+        if earlier and len(others) >= 5 and first[epoch - 1] < np.quantile(others, worst):
+            return [first[epoch - 1]], f"after epoch {epoch} of 40"
+    others = [c[0][-1] for t, c in earlier if "epoch" not in t.note]
+    for count, curve in enumerate(curves, 1):
+        accuracies.append(curve[-1])
+        behind = len(others) >= 5 and curve[-1] < np.median(others)
+        if count > 1:
+            behind = sum(accuracies) < sum(best.accuracies[:count])
+        if earlier and behind and count < len(curves):
+            return accuracies, f"after run {count} of {len(curves)}"
+    return accuracies, ""
+
+
+def test_a_trial_that_is_clearly_behind_is_stopped(graph):
+    seeds = (0, 1, 2)
+    tuned = search(graph, settings=LONGER, trials=12, seeds=seeds)
+    assert tuned.default.training.monitor == "loss"
+    earlier, best = [], tuned.start
+    for trial in tuned.trials:
+        config = with_params(tuned.default, trial.params)
+        runs = [fit(config.build(graph, s), graph, SPLIT, config.training, seed=s) for s in seeds]
+        curves = [[accuracy_by(run.history[:count]) for count in range(1, 41)] for run in runs]
+        assert (trial.accuracies, trial.note) == expected_end(trial, curves, earlier, best), len(earlier)
+        assert trial.state == ("pruned" if trial.note else "complete")
+        earlier.append((trial, curves))
+        if trial.state == "complete" and trial.accuracy > best.accuracy:
+            best = trial
+    assert tuned.best == best
+    assert {note.split()[1] for note in (t.note for t in tuned.trials) if note} == {"epoch", "run"}
+
+
+def test_what_is_found_does_not_depend_on_the_number_of_processes(graph):
+    wanted = search(graph, settings=LONGER, trials=8, seeds=(0, 1, 2))
+    assert any("epoch" in t.note for t in wanted.trials)
+    assert figures(search(graph, settings=LONGER, trials=8, seeds=(0, 1, 2), jobs=2)) == figures(wanted)
+
+
+def test_a_seed_that_fails_ends_a_trial_in_the_same_way_with_any_number_of_processes(graph, monkeypatch):
+    check = loop.check_finite
+
+    def diverge(epoch, config, seed):
+        check({**epoch, "val_loss": float("nan")} if (seed, epoch["epoch"]) == (2, 15) else epoch, config, seed)
+
+    monkeypatch.setattr(loop, "check_finite", diverge)
+    for jobs in (1, 2, 3):
+        with pytest.raises(TuningError, match=r"^every trial failed; .*training diverged in epoch 15 with seed 2: "):
+            search(graph, settings=LONGER, trials=1, seeds=(0, 1, 2), jobs=jobs)
+
+
+def test_the_starting_settings_are_never_stopped(graph, tmp_path):
+    """Others finish while the first trial, whose settings are bad, has just begun."""
+    study, others = tmp_path / "study.jsonl", []
+    bad = {**LONGER, **START, "dropout": 0.9, "hidden_channels": 1}
+    config = make_config("gcn", graph=graph, settings=bad)
+
+    def search_too(*_):
+        if not others:
+            others.append(0)
+            others[0] = tune(graph, config, trials=9, seeds=(0, 1), held=LONGER, study=study)
+
+    tuned = tune(graph, config, trials=9, seeds=(0, 1), held=LONGER, study=study, on_epoch=search_too)
+    assert len(others[0].trials) == 8
+    assert others[0].start is None
+    assert tuned.start.accuracies[0] < np.median([t.accuracies[0] for t in others[0].trials])
+    assert tuned.start.state == "complete"
+    assert len(tuned.start.accuracies) == 2
+
+
+@pytest.mark.parametrize("rule", ["ratio", "per-class", "given"])
+def test_seeds_validate_on_other_nodes_only_where_the_split_is_drawn(graph, rule):
+    config = make_config("gcn", graph=graph, settings={**QUICK, **START, "split": rule, "num_val": 50})
+    tuned = tune(graph, config, trials=1, seeds=(3, 4, 5))
+    first = config.split.make(graph, 3)
+    splits = seed_splits(graph, config, first, (3, 4, 5))
+    assert splits[3] is first
+    assert (splits[4] is first) == (rule == "given")
+    assert tuned.num_val == len(np.unique([split.val for split in splits.values()]))
+    assert (tuned.num_val > len(first.val)) == (rule != "given")
+    pool = np.sort(np.concatenate([first.train, first.val]))
+    for split in splits.values():
+        np.testing.assert_array_equal(np.sort(np.concatenate([split.train, split.val])), pool)
+    wanted = []
+    for seed, split in splits.items():
+        wanted.append(fit(config.build(graph, seed), graph, split, config.training, seed=seed).best["val_accuracy"])
+    assert tuned.best.accuracies == wanted
 
 
 OTHER_PROCESS = """
@@ -126,7 +219,6 @@ while len(list(study.parent.glob("ready-*"))) < others:
 tuned = test_tuning.search(graph, settings=test_tuning.LONGER, trials=trials, study=study)
 print(len(tuned.trials))
 """
-LONGER = {**QUICK, "epochs": 60}
 
 
 def start_process(study, *, trials, others=1, number=0):
@@ -213,19 +305,17 @@ def test_the_best_of_others_while_the_starting_settings_are_under_way(graph, tmp
 def test_the_time_is_kept_to(graph, tmp_path):
     settings, study = {**QUICK, "epochs": 20}, tmp_path / "study.jsonl"
     search(graph, settings=settings, trials=1)  # what is loaded once is no part of a search
-    start = time.monotonic()
-    tuned = search(graph, settings=settings, trials=None, minutes=2 / 60, study=study)
-    assert time.monotonic() - start < 10
-    assert 0 < tuned.seconds <= 2
+    tuned = search(graph, settings=settings, trials=None, seconds=2, study=study)
+    assert 0 <= tuned.seconds - tuned.trials[-1].seconds < 2  # no trial begins when the time is over
     # The time is that of the whole search: there is nothing left but to say what was found.
-    again = search(graph, settings=settings, trials=None, minutes=tuned.seconds / 60, study=study)
+    again = search(graph, settings=settings, trials=None, seconds=tuned.seconds, study=study)
     assert figures(again) == figures(tuned)
 
 
 def test_too_little_time_for_anything(graph):
-    text = "0.001 minutes were not enough for one trial; allow more, or set `epochs` lower"
+    text = "0.06 seconds were not enough for one trial; allow more, or use fewer `epochs` or seeds"
     with pytest.raises(TuningError, match=f"^{re.escape(text)}$"):
-        search(graph, settings={**QUICK, "epochs": 5000}, minutes=0.001)
+        search(graph, settings={**QUICK, "epochs": 5000}, seconds=0.06)
 
 
 def test_ctrl_c_keeps_the_best_so_far(graph, tmp_path):
@@ -276,8 +366,14 @@ def test_what_cannot_work_is_said_before_the_search(graph):
         search(graph, "nfc-gcn", {**QUICK, "kernel_size": 41})
     with pytest.raises(GraphError, match=r"^the split 'given' has no labelled val node to choose the best epoch by"):
         search(replace(graph, given=replace(SPLIT, val=NODES[:0])))
-    with pytest.raises(TuningError, match=r"^`minutes` must be above 0, got -1$"):
-        search(graph, minutes=-1)
+    with pytest.raises(TuningError, match=r"^`seconds` must be above 0, got -1$"):
+        search(graph, seconds=-1)
+    with pytest.raises(TuningError, match=r"^`trials` must be at least 1, got 0$"):
+        search(graph, trials=0)
+    with pytest.raises(TuningError, match=r"^a search needs an end; give it `seconds` or `trials`$"):
+        search(graph, trials=None)
+    with pytest.raises(GraphError, match=r": there is nothing to tell apart$"):
+        search(replace(graph, labels=np.zeros_like(graph.labels)))
 
 
 def test_the_users_optuna_is_left_alone(graph, capsys):

@@ -16,6 +16,8 @@ from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 
 Rule = Literal["fastgcn", "planetoid", "per-class", "ratio", "given"]
+RANDOM: tuple[Rule, ...] = ("per-class", "ratio")
+"""Rules by which every seed has other validation nodes."""
 NUM_VAL = 500
 
 
@@ -83,6 +85,16 @@ def ratio(graph: Graph, rng: np.random.Generator, *, train_ratio: float = 0.6, v
     place[by_class] = (np.arange(len(order)) - starts[sorted_labels] + 0.5) / counts[sorted_labels]
     train, val = place < train_ratio, place < train_ratio + val_ratio
     return Split(order[train], order[val & ~train], order[~val], name="ratio")
+
+
+def redraw(graph: Graph, split: Split, rng: np.random.Generator) -> Split:
+    """Draw training and validation nodes again from those of `split`, as many of each class; the test nodes stay."""
+    order = rng.permutation(np.concatenate([split.train, split.val]))
+    labels, wanted = graph.labels[order], np.bincount(graph.labels[split.train])
+    in_train = np.zeros(len(order), bool)
+    for label, count in enumerate(wanted):
+        in_train[np.flatnonzero(labels == label)[:count]] = True
+    return replace(split, train=order[in_train], val=order[~in_train])
 
 
 def hold_out(labels: Ints, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:

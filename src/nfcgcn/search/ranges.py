@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from nfcgcn.config.registry import MODELS, Config
 from nfcgcn.graph import Graph
-from nfcgcn.settings import settings_of
+from nfcgcn.settings import Setting, settings_of
 from nfcgcn.training import TrainingConfig
 
 if TYPE_CHECKING:
@@ -21,35 +22,46 @@ NOT_SEARCHED = ("backend", "representation_dropout", "classifier")
 def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -> dict[str, BaseDistribution]:
     """Return the range of each setting of the model, and of the learning rate and the weight decay.
 
-    A count is searched from a quarter to four times its value in `config`, a step size from a tenth to ten times its
-    value, a choice among all its options.
+    A range follows from the declaration of the setting: a choice is searched among all its options, a rate from 0 to
+    0.9, a count from a quarter to four times its value in `config` (at least up to 8), any other number from a tenth to
+    ten times its value; all within the declared bounds. The figure by which the best epoch is chosen is not searched:
+    by validation accuracy, the highest of many epochs would always win.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
     training = settings_of(TrainingConfig)
     known = settings_of(type(config.model)) | {name: training[name] for name in ("learning_rate", "weight_decay")}
-    ranges: dict[str, BaseDistribution] = {}
-    for name, s in known.items():
-        now = config.values[name]
-        if name in held or name in MODELS[config.name].fixed or name in NOT_SEARCHED:
-            continue
-        if get_origin(s.type) is Literal:
-            ranges[name] = CategoricalDistribution(get_args(s.type))
-        elif s.type is float:
-            if name.endswith("dropout"):
-                ranges[name] = FloatDistribution(0.0, max(0.9, now))
-            else:
-                ranges[name] = FloatDistribution(now / 10, now * 10, log=True) if now else FloatDistribution(0.0, 1e-3)
-        elif name == "num_layers":
-            ranges[name] = IntDistribution(min(1, now), max(3, now + 1))
-        elif name != "kernel_width" or config.values["conv"] == "2d":
-            low, high = now // 4, now * 4
-            if name == "stride":
-                low = max(low, graph.num_features // 256)  # with a smaller stride the map would have too many places
-            if name in ("kernel_size", "stride"):
-                high = min(high, graph.num_features)
-            ranges[name] = IntDistribution(max(1, min(low, now)), max(high, now), log=True)
-    return ranges
+    left_out = {*held, *MODELS[config.name].fixed, *NOT_SEARCHED}
+    if config.values.get("conv") != "2d":
+        left_out.add("kernel_width")
+    ranges = {name: _range(s, config.values[name], graph) for name, s in known.items() if name not in left_out}
+    return {name: found for name, found in ranges.items() if found is not None}
+
+
+def _range(s: Setting, now: Any, graph: Graph) -> BaseDistribution | None:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if s.choices:
+        return CategoricalDistribution(s.choices)
+    if s.type is float and s.bounds["below"] == 1:
+        return FloatDistribution(0.0, max(0.9, now))
+    most = math.inf if s.bounds["at most"] is None else s.bounds["at most"]
+    if s.type is float and now:
+        return FloatDistribution(now / 10, min(10 * now, most), log=True)
+    if s.type is float:
+        return FloatDistribution(0.0, min(10 * s.default or 1.0, most))
+    return _range_of_counts(s, now, graph, most) if s.type is int else None
+
+
+def _range_of_counts(s: Setting, now: int, graph: Graph, most: float) -> BaseDistribution:
+    from optuna.distributions import IntDistribution
+
+    if s.name == "num_layers" or not now:
+        return IntDistribution(min(1, now), int(min(max(3, now + 1), most)))
+    low, high = now // 4, int(min(max(8, 4 * now), most))
+    if s.name == "stride":
+        low = max(low, graph.num_features // 256)  # with a smaller stride the map would have too many places
+    if s.name in ("kernel_size", "stride"):
+        high = min(high, graph.num_features)
+    return IntDistribution(max(1, min(low, now)), max(high, now), log=True)
 
 
 def with_params(config: Config, params: Mapping[str, Any]) -> Config:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import count
@@ -14,15 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from nfcgcn.errors import NFCError
-from nfcgcn.files import sync
-from nfcgcn.randomness import generator
-from nfcgcn.settings import one_line
+import numpy as np
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from nfcgcn.randomness import generator
+from nfcgcn.search.journal import NAME, Presence, TuningError, check_journal, plain_errors
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -30,17 +23,11 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
     from optuna.trial import Trial as OptunaTrial
 
-NAME = "nfcgcn tune"
-"""The name of the study in its file."""
-MOST_BYTES = 64 * 2**20
-"""The largest file that is read: about ten thousand trials."""
 GRACE_SECONDS = 10
 """How long a lock that a killed process left behind can delay the other processes."""
+FEWEST_OTHERS = 5
+"""Fewer trials say nothing about which accuracies are low."""
 State = Literal["complete", "pruned", "failed"]
-
-
-class TuningError(NFCError):
-    """A search that cannot begin, continue, or reach a result."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +46,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of settings and its validation accuracies, one per seed."""
+    """One choice of settings and its validation accuracies, one per seed; a stopped run counts with the best so far."""
 
     params: dict[str, Any]
     accuracies: list[float]
     seconds: float
     state: State
     note: str = ""
-    """Why it failed."""
+    """Why it failed, or where it was stopped."""
     is_start: bool = False
     """Whether its settings are those that the search starts with."""
 
@@ -74,6 +61,11 @@ class Trial:
     def accuracy(self) -> float:
         """The mean over the seeds."""
         return sum(self.accuracies) / len(self.accuracies)
+
+
+def best_of(trials: Iterable[Trial]) -> Trial | None:
+    """Return the complete trial with the highest validation accuracy, of equal ones the first; None without any."""
+    return max((t for t in trials if t.state == "complete"), key=lambda t: t.accuracy, default=None)
 
 
 class Trials:
@@ -87,8 +79,8 @@ class Trials:
         self._search = search
         self._ranges = dict(ranges)
         self._path = path
-        with _plain_errors(path):
-            self._presence = None if path is None else _Presence(path)
+        with plain_errors(path):
+            self._presence = None if path is None else Presence(path)
             try:
                 while not self._join():
                     time.sleep(0.01)
@@ -110,12 +102,12 @@ class Trials:
     def reload(self) -> None:
         """Read the file again, after an interruption that may have happened inside Optuna."""
         if self._path is not None:
-            with _plain_errors(self._path):
+            with plain_errors(self._path):
                 self._study = self._open_study()
 
     def finished(self) -> list[Trial]:
         """Return the finished trials, with the trial of the starting settings first."""
-        with _plain_errors(self._path):
+        with plain_errors(self._path):
             trials = [self._result(frozen) for frozen in self._study.get_trials(deepcopy=False)]
         return sorted((trial for trial in trials if trial is not None), key=lambda trial: not trial.is_start)
 
@@ -123,7 +115,7 @@ class Trials:
         """Begin a trial and return it with its settings; None if `most` trials are finished or running."""
         from optuna.samplers import TPESampler
 
-        with _plain_errors(self._path):
+        with plain_errors(self._path):
             with self._alone() as alone:
                 if alone:
                     self._clean_up()
@@ -141,15 +133,24 @@ class Trials:
                 trial.set_user_attr("place", place)
                 return trial
 
-    def report(self, trial: OptunaTrial, result: Trial) -> bool:
-        """Store how a trial does so far; return whether it is behind the others."""
-        with _plain_errors(self._path):
-            trial.report(result.accuracy, len(result.accuracies))
-            return trial.should_prune()
+    def report(self, trial: OptunaTrial, epoch: int, accuracy: float, *, worst: float) -> bool:
+        """Store how a trial does after so many epochs in all its runs; return whether it is clearly behind.
+
+        It is behind if it is in the `worst` share of all trials that came so far, those stopped there included.
+        Optuna's own pruners compare with complete trials alone, which are few and the best.
+        """
+        with plain_errors(self._path):
+            trial.report(accuracy, epoch)
+            others = [
+                frozen.intermediate_values[epoch]
+                for frozen in self._study.get_trials(deepcopy=False)
+                if epoch in frozen.intermediate_values and self._result(frozen) is not None
+            ]
+            return len(others) >= FEWEST_OTHERS and accuracy < float(np.quantile(others, worst))
 
     def finish(self, trial: OptunaTrial, result: Trial) -> None:
         """Store the result of a trial."""
-        with _plain_errors(self._path):
+        with plain_errors(self._path):
             kept = {"state": result.state, "accuracies": result.accuracies, "seconds": result.seconds}
             trial.set_user_attr("result", {**kept, "note": result.note})
             value = result.accuracy if result.state == "complete" else None
@@ -157,7 +158,7 @@ class Trials:
 
     def give_up(self, trial: OptunaTrial | int) -> None:
         """End a trial without a result; a finished trial is not changed."""
-        with _plain_errors(self._path):
+        with plain_errors(self._path):
             self._study.tell(trial, state=_states()["failed"], skip_if_finished=True)
 
     def _join(self) -> bool:
@@ -181,10 +182,9 @@ class Trials:
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-        pruner = optuna.pruners.MedianPruner()
         if self._path is None:
-            return optuna.create_study(direction="maximize", pruner=pruner)
-        exists = _check_journal(self._path, repair=repair)
+            return optuna.create_study(direction="maximize")
+        exists = check_journal(self._path, repair=repair)
         # These locks need no symbolic links, which not every file system has.
         lock = JournalFileOpenLock(str(self._path), grace_period=GRACE_SECONDS)
         self._turns = JournalFileOpenLock(f"{self._path}.begin", grace_period=GRACE_SECONDS)
@@ -193,10 +193,8 @@ class Trials:
                 left_behind.release()
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(self._path), lock_obj=lock))
         if exists:
-            return optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
-        return optuna.create_study(
-            study_name=NAME, storage=storage, direction="maximize", pruner=pruner, load_if_exists=True
-        )
+            return optuna.load_study(study_name=NAME, storage=storage)
+        return optuna.create_study(study_name=NAME, storage=storage, direction="maximize", load_if_exists=True)
 
     def _check_search(self) -> None:
         """Raise an error for the study of another search, and for trials that no search could have written."""
@@ -277,89 +275,7 @@ class Trials:
         return trial
 
 
-class _Presence:
-    """A lock on a file that processes share while they search; the system drops it when a process dies.
-
-    Windows and some network file systems do not have these locks. There, every process assumes that it is the only
-    one, and the file must not be shared.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise TuningError(f"{path} is not a regular file; choose another file with --study")
-        self._file = path.open("ab")
-        sync(path.parent)
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Yield whether no other process holds the lock; if so, none can take it until the block ends."""
-        alone = self._lock(exclusive=True)
-        try:
-            yield alone
-        finally:
-            self._lock(exclusive=False)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _lock(self, *, exclusive: bool) -> bool:
-        if fcntl is None:
-            return True
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks
-            return True
-        return True
-
-
-def _check_journal(path: Path, *, repair: bool) -> bool:
-    """Return whether a file holds a study; raise an error if it is too large or not a journal of ours.
-
-    With `repair`, a last line that a killed process left unfinished is cut off: Optuna would append to that line.
-    """
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise TuningError(f"{path} is too large for a study; choose another file with --study")
-    *lines, unfinished = content.split(b"\n")
-    records = [json.loads(line) for line in lines]
-    for number, record in enumerate(records, 1):
-        if not isinstance(record, dict) or type(record.get("op_code")) is not int:
-            raise ValueError(f"line {number} is not an Optuna record")
-    names = {record["study_name"] for record in records if "study_name" in record}
-    if content and names != {NAME}:
-        raise ValueError("it holds another study, or none")
-    if unfinished and repair:
-        os.truncate(path, len(content) - len(unfinished))
-    return bool(content)
-
-
 def _states() -> dict[State, Any]:
     from optuna.trial import TrialState
 
     return {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-
-
-@contextmanager
-def _plain_errors(path: Path | None) -> Iterator[None]:
-    """Turn any error that Optuna raises because of a file into one of ours."""
-    try:
-        yield
-    except NFCError:
-        raise
-    except Exception as error:
-        if path is None:
-            raise
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OSError):  # Optuna may fail again while it clears up
-            cause = cause.__context__
-        if isinstance(cause, OSError):
-            reason = cause.strerror or one_line(cause)
-            raise TuningError(f"cannot use {path}: {reason}; choose another file with --study") from error
-        reason = one_line(error) or type(error).__name__
-        raise TuningError(
-            f"{path} is damaged or not a study of `nfcgcn tune`: {reason}; choose another file with --study"
-        ) from error

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from nfcgcn.config.registry import MODELS, Config
-from nfcgcn.errors import NFCError
+from nfcgcn.config.registry import Config
+from nfcgcn.data.splits import RANDOM, redraw
 from nfcgcn.evaluation import check_classes
-from nfcgcn.files import write_text
-from nfcgcn.graph import Graph, Split
+from nfcgcn.graph import Graph, Ints, Split
+from nfcgcn.randomness import generator
+from nfcgcn.search.attempts import Clock, OutOfTimeError, Task
+from nfcgcn.search.fingerprint import fingerprint
+from nfcgcn.search.journal import TuningError
 from nfcgcn.search.ranges import search_ranges, with_params
-from nfcgcn.search.trials import Search, Trial, Trials, TuningError
-from nfcgcn.settings import one_line, write_settings
-from nfcgcn.training import Epoch, fit_together
+from nfcgcn.search.trials import Search, Trial, Trials, best_of
+from nfcgcn.training import Epoch
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial as OptunaTrial
+    from pathlib import Path
 
-SIGNATURE = "# Found by `nfcgcn tune`"
-"""The first words of a preset file that may be overwritten."""
-FAILURES = (NFCError, torch.OutOfMemoryError, MemoryError)
-"""Errors that some settings cause and others do not: training diverges, or needs too much memory."""
+    from optuna.distributions import BaseDistribution
+
+SEEDS = 5
+"""Runs of a trial that holds its lead to the end; most trials are stopped in the first or the second."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,20 @@ class Tuned:
     """The settings of the best trial."""
     default: Config
     """The starting settings."""
+    ranges: Mapping[str, BaseDistribution]
+    """The range of each setting that was searched."""
+    seeds: Sequence[int]
+    num_val: int
+    """Nodes that any seed validates on."""
     trials: tuple[Trial, ...]
     interrupted: bool
 
-    @property
+    @cached_property
     def best(self) -> Trial:
-        """The trial with the highest validation accuracy; of equal ones the first."""
-        return best_of(self.trials)
+        """The complete trial with the highest validation accuracy; of equal ones the first."""
+        best = best_of(self.trials)
+        assert best is not None  # noqa: S101  (there is no result without a complete trial)
+        return best
 
     @property
     def start(self) -> Trial | None:
@@ -55,14 +63,18 @@ class Tuned:
         return self.trials[0] if self.trials[0].is_start else None
 
     @property
+    def before(self) -> float | None:
+        """The validation accuracy of the starting settings; None if it is not known or training failed."""
+        return self.start.accuracy if self.start and self.start.state == "complete" else None
+
+    @property
     def seconds(self) -> float:
         """The total time of all trials, including those of earlier sessions."""
         return sum(t.seconds for t in self.trials)
 
-
-def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest validation accuracy; of equal ones the first."""
-    return max((t for t in trials if t.state == "complete"), key=lambda t: t.accuracy)
+    def count(self, state: str) -> int:
+        """Count the trials that ended as `complete`, `pruned` or `failed`."""
+        return sum(t.state == state for t in self.trials)
 
 
 def check_optuna() -> None:
@@ -77,8 +89,8 @@ def tune(
     graph: Graph,
     config: Config,
     *,
-    seeds: Sequence[int] = (0, 1),
-    minutes: float = 10.0,
+    seeds: Sequence[int] = range(SEEDS),
+    seconds: float | None = None,
     trials: int | None = None,
     held: Collection[str] = (),
     study: Path | None = None,
@@ -88,186 +100,110 @@ def tune(
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
-    The nodes are split once, with the first of ``seeds``. A trial trains once per seed, and its score is the mean of
-    the best validation accuracies. Before the search, all labels except those of training and validation nodes are
-    removed. Settings in ``held`` do not change. ``minutes`` and ``trials`` limit the whole search. The file ``study``,
-    an Optuna journal, stores every trial: a search that was stopped or killed continues where it was and ends with the
-    same result. Several processes can share one search; the times of their trials add up. On the CPU up to ``jobs``
-    seeds of a trial train at the same time. ``on_epoch`` is called with the finished trials, the seconds spent and the
-    figures of the epoch. Ctrl-C ends the search and keeps the best trial.
+    The first of ``seeds`` splits the nodes; with a rule that draws nodes, the other seeds draw training and validation
+    nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains once per
+    seed, and its score is the mean of the validation accuracies at the best epochs; a trial that is clearly behind
+    earlier ones is stopped, within its first run or between two runs. Before the search, all labels except those of
+    training and validation nodes are removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both
+    limit the whole search. The file ``study``, an Optuna journal, stores every trial: a search that was stopped or
+    killed continues where it was and ends with the same result. Several processes can share one search; the times of
+    their trials add up. On the CPU up to ``jobs`` seeds of a trial train at the same time. ``on_epoch`` is called with
+    the finished trials, the seconds spent and the figures of the epoch. Ctrl-C ends the search and keeps the best
+    trial.
     """
     check_optuna()
-    if not 0 < minutes < math.inf:
-        raise TuningError(f"`minutes` must be above 0, got {minutes}")
+    check_budget(seconds, trials)
     check_classes(graph)
     split = replace(config.split.make(graph, seeds[0]), test=np.zeros(0, np.int64))
     graph = _without_other_labels(graph, split)
     split.check(graph)
+    splits = seed_splits(graph, config, split, seeds)
     config.build(graph, seeds[0])  # settings that do not fit the graph raise their error before the search
     ranges = search_ranges(config, graph, held=held)
     search = Search(
         model=config.name,
-        graph=_fingerprint(graph, split),
+        graph=fingerprint(graph, *_nodes(splits.values())),
         seeds=list(seeds),
         settings=config.values,
         searched={name: repr(d) for name, d in ranges.items()},
     )
-    task, interrupted, out_of_time = _Task(graph, split, seeds, device, jobs), False, False
-    with _quiet_optuna(), Trials(search, ranges, study) as kept:
+    task, interrupted, out_of_time = Task(graph, splits, device, jobs), False, False
+    limits = seconds or math.inf, trials or math.inf
+    with quiet_optuna(), Trials(search, ranges, study) as kept:
         try:
-            out_of_time = _try_settings(task, config, kept, _Budget(60 * minutes, trials or math.inf, on_epoch))
+            out_of_time = _try_settings(task, config, kept, limits, on_epoch)
         except KeyboardInterrupt:
             interrupted = True
             kept.reload()
         done = kept.finished()
-    if not any(t.state == "complete" for t in done):
+    best = best_of(done)
+    if best is None:
         if interrupted:
             raise KeyboardInterrupt
-        raise TuningError(_why_nothing(done, minutes, out_of_time=out_of_time))
-    best = with_params(config, best_of(done).params)
-    return Tuned(best, config, tuple(done), interrupted)
+        raise TuningError(_why_nothing(done, limits[0], out_of_time=out_of_time))
+    validated = len(np.unique(np.concatenate([s.val for s in splits.values()])))
+    return Tuned(with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted)
 
 
-def _why_nothing(done: Sequence[Trial], minutes: float, *, out_of_time: bool) -> str:
-    if done:
-        return f"every trial failed; the last error: {done[-1].note}"
+def check_budget(seconds: float | None, trials: int | None) -> None:
+    """Refuse a budget that allows no trial, or none at all."""
+    if seconds is None and trials is None:
+        raise TuningError("a search needs an end; give it `seconds` or `trials`")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise TuningError(f"`seconds` must be above 0, got {seconds:g}")
+    if trials is not None and trials < 1:
+        raise TuningError(f"`trials` must be at least 1, got {trials}")
+
+
+def seed_splits(graph: Graph, config: Config, first: Split, seeds: Sequence[int]) -> dict[int, Split]:
+    """Return the split of each seed: `first`, or the same nodes drawn again."""
+    if config.split.split not in RANDOM:
+        return dict.fromkeys(seeds, first)
+    return {s: first if s == seeds[0] else redraw(graph, first, generator(s, "split")) for s in seeds}
+
+
+def _why_nothing(done: Sequence[Trial], seconds: float, *, out_of_time: bool) -> str:
+    failed = [trial for trial in done if trial.state == "failed"]
+    if failed:
+        return f"every trial failed; the last error: {failed[-1].note}"
     if out_of_time:
-        return f"{minutes:g} minutes were not enough for one trial; allow more, or set `epochs` lower"
+        return f"{seconds:g} seconds were not enough for one trial; allow more, or use fewer `epochs` or seeds"
     return (
         "other processes are running all the trials allowed, and none has finished; wait for them, or allow more trials"
     )
 
 
-def write_preset(path: Path, tuned: Tuned, *, graph: str) -> None:
-    """Write the best trial's settings as a preset file, with its validation accuracy in a comment."""
-    start, best = tuned.start, tuned.best
-    before = "not yet known" if start is None else "none, because training failed"
-    if start is not None and start.state == "complete":
-        before = f"{100 * start.accuracy:.2f} %"
-    tried = len(tuned.trials)
-    comments = (
-        f"{SIGNATURE} for {graph!a}, by accuracy on validation nodes; test nodes were not used.",
-        f"# {100 * best.accuracy:.2f} % on validation (with the starting settings: {before}); the best of {tried} "
-        f"trial{'s' if tried > 1 else ''} in {tuned.seconds / 60:.1f} minutes, {len(best.accuracies)} seeds per trial.",
-        "# Use: nfcgcn train GRAPH --preset THIS_FILE",
-    )
-    fixed = {"backend", *MODELS[tuned.config.name].fixed}
-    values = {name: value for name, value in tuned.config.values.items() if name not in fixed}
-    write_text(path, "\n".join([*comments, "", write_settings(tuned.config.name, values)]))
-
-
-def check_preset_path(path: Path) -> None:
-    """Raise an error for a file that is not a preset of ours, or whose name a preset cannot have."""
-    if path.suffix != ".toml":
-        raise TuningError(f"a preset's name must end in .toml, got {path}; choose another with --out")
-    try:
-        with path.open("rb") as file:
-            ours = file.read(len(SIGNATURE)) == SIGNATURE.encode()
-    except (IsADirectoryError, PermissionError):
-        ours = False
-    except OSError:  # it is not there, or cannot be: `check_writable` says why
-        return
-    if not ours:
-        raise TuningError(f"{path} exists and was not written by `nfcgcn tune`; choose another file with --out")
-
-
-class _OutOfTimeError(Exception):
-    """The time for the search ended during a trial."""
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """The limits of a whole search."""
-
-    seconds: float
-    trials: float
-    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Measures the time while a trial runs."""
-
-    start: float
-    """When the search would have started if it had never been stopped."""
-    budget: _Budget
-    done: Sequence[Trial]
-
-    @property
-    def seconds(self) -> float:
-        """The time that all trials have taken so far."""
-        return time.perf_counter() - self.start
-
-    def tick(self, epoch: Epoch) -> None:
-        """Report an epoch, and end the trial if the time is over."""
-        if self.budget.on_epoch:
-            self.budget.on_epoch(self.done, self.seconds, epoch)
-        if self.seconds > self.budget.seconds:
-            raise _OutOfTimeError
-
-
-def _try_settings(task: _Task, config: Config, kept: Trials, budget: _Budget) -> bool:
-    """Run one trial after the other until the budget is spent; return whether the time ran out."""
+def _try_settings(
+    task: Task,
+    config: Config,
+    kept: Trials,
+    limits: tuple[float, float],
+    on_epoch: Callable[[Sequence[Trial], float, Epoch], None] | None,
+) -> bool:
+    """Run one trial after the other, up to so many seconds and trials; return whether the time ran out."""
+    seconds, trials = limits
     while True:
         done = kept.finished()
         spent = sum(t.seconds for t in done)
-        if spent >= budget.seconds:
+        if spent >= seconds:
             return True
-        asked = kept.begin(budget.trials)
+        asked = kept.begin(trials)
         if asked is None:
             return False
-        clock = _Clock(time.perf_counter() - spent, budget, done)
+        clock = Clock(time.perf_counter() - spent, seconds, done, on_epoch)
         try:
             trial = task.attempt(with_params(config, asked.params), asked, kept, clock)
             kept.finish(asked, replace(trial, seconds=clock.seconds - spent))
         except BaseException as error:
             kept.give_up(asked)
-            if isinstance(error, _OutOfTimeError):
+            if isinstance(error, OutOfTimeError):
                 return True
             raise
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What all trials share: the data, the seeds and the device."""
-
-    graph: Graph
-    split: Split
-    seeds: Sequence[int]
-    device: torch.device | str
-    jobs: int
-
-    def attempt(self, config: Config, asked: OptunaTrial, kept: Trials, clock: _Clock) -> Trial:
-        """Train once per seed, but stop early if the first seeds do badly.
-
-        Up to `jobs` seeds train at the same time; which of them count does not depend on that.
-        """
-        trial = Trial(dict(asked.params), [], 0.0, "complete")
-        for first in range(0, len(self.seeds), self.jobs):
-            seeds = self.seeds[first : first + self.jobs]
-            try:
-                models = [config.build(self.graph, seed) for seed in seeds]
-                splits = [self.split] * len(seeds)
-                runs = fit_together(
-                    models, self.graph, splits, config.training, seeds=seeds, device=self.device, jobs=self.jobs,
-                    on_epoch=lambda _, epoch: clock.tick(epoch),
-                )  # fmt: skip
-            except FAILURES as error:
-                if len(seeds) > 1:  # one after the other, an earlier seed might have ended the trial
-                    return replace(self, jobs=1).attempt(config, asked, kept, clock)
-                return replace(trial, state="failed", note=one_line(error))
-            if len(runs) < len(seeds) or any(run.interrupted for run in runs):
-                raise KeyboardInterrupt
-            for run in runs:
-                trial.accuracies.append(run.best["val_accuracy"])
-                is_behind = kept.report(asked, trial)
-                if len(trial.accuracies) < len(self.seeds) and is_behind:
-                    return replace(trial, state="pruned")
-        return trial
-
-
 @contextmanager
-def _quiet_optuna() -> Iterator[None]:
+def quiet_optuna() -> Iterator[None]:
+    """Let Optuna print warnings only."""
     import optuna
 
     before = optuna.logging.get_verbosity()
@@ -285,13 +221,7 @@ def _without_other_labels(graph: Graph, split: Split) -> Graph:
     return replace(graph, labels=labels, test_nodes=None, given=None)
 
 
-def _fingerprint(graph: Graph, split: Split) -> str:
-    """Return a checksum of the graph and of its training and validation nodes."""
-    x, a = graph.features, graph.adjacency
-    parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
-    parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels, split.train, split.val]
-    checksum = hashlib.sha256()
-    for part in parts:
-        checksum.update(f"{part.dtype} {part.shape} ".encode())
-        checksum.update(np.ascontiguousarray(part).tobytes())
-    return checksum.hexdigest()
+def _nodes(splits: Iterable[Split]) -> Iterator[Ints]:
+    """Yield the training and validation nodes of each split once."""
+    for split in {id(split): split for split in splits}.values():
+        yield from (split.train, split.val)
