@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfcgcn.errors import GraphError, NFCWarning
-from nfcgcn.graph import Graph, Split, csr_tensor
+from nfcgcn.graph import Graph, Split, csr_tensor, quiet_sparse
 
 
 def ids(*nodes):
@@ -458,3 +458,53 @@ def test_bad_extensions(four_nodes, named, features, edges, names, text):
     graph = replace(four_nodes, node_names=("a", "b", "c", "d")) if named else four_nodes
     with pytest.raises(GraphError, match=message(text)):
         graph.extend(features, edges, names=names)
+
+
+def test_from_scipy_takes_every_entry_that_is_not_zero():
+    entries = np.zeros((4, 4))
+    entries[0, 1], entries[1, 2], entries[2, 1], entries[3, 3] = 0.5, -2.0, 7.0, 1.0
+    stored_zero = sp.coo_array(([0.0], ([0], [3])), shape=(4, 4))
+    for form in (sp.csr_array, sp.csc_matrix, sp.coo_array):
+        graph = Graph.from_scipy(form(sp.coo_array(entries) + stored_zero), np.eye(4), [0, 1, 0, -1], name="mine")
+        assert graph.edge_index.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+        assert (graph.name, graph.labels.tolist()) == ("mine", [0, 1, 0, -1])
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "features", "message"),
+    [
+        (np.eye(3), np.eye(3), "`adjacency` must be a square SciPy matrix, got ndarray"),
+        (sp.csr_array((3, 4)), np.eye(3), "`adjacency` must be a square SciPy matrix, got [3, 4]"),
+        (sp.csr_array((4, 4)), np.eye(3), "`features` must have one row per node: 4 nodes, got 3 rows"),
+    ],
+)
+def test_from_scipy_refuses_what_does_not_fit(adjacency, features, message):
+    with pytest.raises(GraphError) as caught:
+        Graph.from_scipy(adjacency, features)
+    assert str(caught.value) == message
+
+
+def test_from_pyg_keeps_the_masks(four_nodes):
+    split = Split(*(np.array(nodes) for nodes in ([0, 1], [2], [3])))
+    back = Graph.from_pyg(four_nodes.to_pyg(split))
+    for part in ("train", "val", "test"):
+        assert getattr(back.given, part).tolist() == getattr(split, part).tolist()
+    assert Graph.from_pyg(four_nodes.to_pyg()).given is None
+
+
+def test_from_pyg_reads_the_sparse_tensor_of_a_transform():
+    from torch_geometric.data import Data
+    from torch_geometric.transforms import ToSparseTensor
+
+    edges = torch.tensor([[0, 1, 3], [1, 2, 0]])
+    with quiet_sparse():
+        data = ToSparseTensor(layout=torch.sparse_csr)(Data(x=torch.eye(4), edge_index=edges.clone()))
+    assert data.edge_index is None
+    assert torch.equal(Graph.from_pyg(data).edge_index, Graph.from_edges(edges, np.eye(4)).edge_index)
+
+
+def test_from_pyg_refuses_several_types_of_nodes_by_name():
+    from torch_geometric.data import HeteroData
+
+    with pytest.raises(GraphError, match=r"^nodes of several types are not supported, got a HeteroData; give"):
+        Graph.from_pyg(HeteroData())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nfcgcn.config.registry import suggest as suggest
     from nfcgcn.config.selection import select as select
     from nfcgcn.data import load as load
+    from nfcgcn.data.formats import from_frames as from_frames
     from nfcgcn.data.formats import from_networkx as from_networkx
     from nfcgcn.data.formats import write_npz as write_npz
     from nfcgcn.data.splits import make_split as make_split
@@ -45,6 +46,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "load": "nfcgcn.data",
+    "from_frames": "nfcgcn.data.formats",
     "from_networkx": "nfcgcn.data.formats",
     "write_npz": "nfcgcn.data.formats",
     "Graph": "nfcgcn.graph",

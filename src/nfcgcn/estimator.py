@@ -240,7 +240,7 @@ def _without_labels(graph: Any) -> Graph:
             )
         bare = copy.copy(graph)
         bare.y = None
-        return Graph.from_pyg(bare)
+        return replace(Graph.from_pyg(bare), given=None)
     labels = np.full(graph.num_nodes, -1, np.int64)
     return replace(graph, labels=labels, class_names=None, test_nodes=None, given=None)
 

@@ -107,22 +107,60 @@ class Graph:
         )
 
     @classmethod
+    def from_scipy(
+        cls,
+        adjacency: sp.sparray | sp.spmatrix,
+        features: sp.sparray | sp.spmatrix | npt.ArrayLike,
+        labels: npt.ArrayLike | None = None,
+        **others: Any,
+    ) -> Graph:
+        """Build a graph from a SciPy adjacency matrix ``[N, N]``; entries that are not 0 are edges.
+
+        Directions, weights and loops are dropped. ``others`` are the further arguments of :meth:`from_edges`.
+
+        >>> Graph.from_scipy(sp.csr_array([[0, 2.5], [0, 0]]), [[1.0], [3.0]], labels=[0, 1])
+        Graph('graph', nodes=2, edges=1, features=1 dense, classes=2)
+        """
+        if not sp.issparse(adjacency) or adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
+            got = list(adjacency.shape) if sp.issparse(adjacency) else type(adjacency).__name__
+            raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
+        entries = sp.coo_array(adjacency)
+        present = entries.data != 0
+        x = _as_features(features)
+        if x.shape[0] != adjacency.shape[0]:
+            raise GraphError(
+                f"`features` must have one row per node: {adjacency.shape[0]} nodes, got {x.shape[0]} rows"
+            )
+        return cls.from_edges(np.stack(entries.coords)[:, present], x, labels=labels, **others)
+
+    @classmethod
     def from_pyg(cls, data: Data, *, name: str = "graph") -> Graph:
-        """Build a graph from a PyTorch Geometric ``Data`` with ``x``, ``edge_index`` and, optionally, ``y``."""
-        if data.x is None or data.edge_index is None:
+        """Build a graph from a PyTorch Geometric ``Data`` with ``x``, edges and, optionally, ``y`` and masks.
+
+        Edges are ``edge_index`` or, after ``ToSparseTensor``, ``adj_t``. If all three masks are there, they become the
+        given split; of several splits the first is taken, with a warning.
+        """
+        if not hasattr(data, "x") or type(data).__name__ == "HeteroData":
+            raise GraphError(
+                f"nodes of several types are not supported, got a {type(data).__name__}; "
+                "give a torch_geometric.data.Data, for example with to_homogeneous()"
+            )
+        edge_index = data.edge_index if data.edge_index is not None else _transposed_edges(data.get("adj_t"))
+        if data.x is None or edge_index is None:
             missing = "x" if data.x is None else "edge_index"
             raise GraphError(f"the PyG data has no `{missing}`; a graph needs node features and edges")
         y = data.y
         if y is not None and (y.dim() != 1 or y.is_floating_point()):
             raise GraphError(f"the PyG data's `y` must be one integer class per node, got {y.dtype} {list(y.shape)}")
         return cls.from_edges(
-            data.edge_index.cpu().numpy(),
+            edge_index.cpu().numpy(),
             _from_tensor(data.x.detach().cpu()),
             labels=None if y is None else y.cpu().numpy(),
             name=data.get("name") or name,
             node_names=data.get("node_names"),
             feature_names=data.get("feature_names"),
             class_names=data.get("class_names"),
+            given=_given_split(data, data.x.shape[0], data.get("name") or name),
         )
 
     def to_pyg(self, split: Split | None = None) -> Data:
@@ -386,6 +424,36 @@ def csr_tensor(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor
     """Build a torch CSR matrix from parts that are known to be valid."""
     with quiet_sparse():
         return torch.sparse_csr_tensor(starts, columns, values, size=tuple(size), check_invariants=False)
+
+
+def _given_split(data: Data, num_nodes: int, name: str) -> Split | None:
+    """Return the split that the masks of a PyG ``Data`` give, if it has all three."""
+    masks = {part: data.get(f"{part}_mask") for part in ("train", "val", "test")}
+    if any(mask is None for mask in masks.values()):
+        return None
+    if all(mask.dim() == 2 and mask.shape[1] for mask in masks.values()):
+        count = masks["train"].shape[1]
+        warnings.warn(f"'{name}' holds {count} splits; the first is taken", NFCWarning, stacklevel=3)
+        masks = {part: mask[:, 0] for part, mask in masks.items()}
+    for part, mask in masks.items():
+        if mask.dtype != torch.bool or mask.shape != (num_nodes,):
+            raise GraphError(
+                f"`{part}_mask` of '{name}' must be {num_nodes} booleans, one per node, "
+                f"got {mask.dtype} {list(mask.shape)}"
+            )
+    return Split(**{part: mask.cpu().nonzero().squeeze(1).numpy() for part, mask in masks.items()})
+
+
+def _transposed_edges(adjacency: Any) -> torch.Tensor | None:
+    """Return the edges of PyG's ``adj_t``, whose rows are targets: a torch or a torch_sparse matrix."""
+    if adjacency is None:
+        return None
+    if isinstance(adjacency, torch.Tensor):
+        with quiet_sparse():
+            rows, columns = adjacency.to_sparse(layout=torch.sparse_coo).coalesce().indices()
+    else:
+        rows, columns, _ = adjacency.coo()
+    return torch.stack([columns, rows])
 
 
 def _from_tensor(x: torch.Tensor) -> sp.csr_array | npt.NDArray[Any]:

@@ -65,7 +65,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 """Every dataset by name, in the order to show them."""
 
 
-def load(name: str | PathLike[str], *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
+def load(name: Any, *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
     """Return the graph of that name, or read a graph of your own from a file or a folder.
 
     ``data_dir`` is the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it,
@@ -77,7 +77,12 @@ def load(name: str | PathLike[str], *, data_dir: str | PathLike[str] | None = No
     the path of the table of edges), or of a folder with nodes.csv and edges.csv, or with the same tables in another
     format. For tables, ``options`` say what the columns mean, as in :func:`nfcgcn.data.formats.read_tables`. The name
     of a dataset is never taken as a path.
+
+    Anything else is taken as a data frame of nodes, with ``edges`` the frame of edges, see
+    :func:`nfcgcn.data.formats.from_frames`.
     """
+    if not isinstance(name, str | PathLike):
+        return formats.from_frames(name, **options)
     if is_own(name):
         return formats.read(name, **options)
     name = str(name)

@@ -93,7 +93,7 @@ BAD = {
     "lists": (simple(t=["a"]), "column 't' of the node attributes holds lists; name it with --words or --ignore"),
     "dates": (
         simple(day=datetime.date(2020, 1, 1)),
-        "column 'day' of the node attributes holds dates, which cannot be features as they are; "
+        "the node attribute 'day' holds dates, which cannot be features as they are; "
         "turn them into numbers (a year, days since), or leave the column out with --ignore",
     ),
     "keys": (nx.Graph([(0, 1)]), "the node attribute 5 has no text as its name; rename it"),

@@ -1,4 +1,4 @@
-"""A user's own graph: read .npz files, tables of nodes and edges, PyG's ``Data`` and NetworkX; write .npz files."""
+"""A user's own graph: from .npz files, tables or frames of nodes and edges, PyG's ``Data``, NetworkX; to .npz files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from nfcgcn.data.formats.frames import from_frames
 from nfcgcn.data.formats.networkx import from_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import read_pyg
@@ -16,7 +17,17 @@ from nfcgcn.errors import DatasetError
 from nfcgcn.files import is_folder, reading
 from nfcgcn.graph import Graph
 
-__all__ = ["TABLES", "from_networkx", "is_path", "read", "read_npz", "read_pyg", "read_tables", "write_npz"]
+__all__ = [
+    "TABLES",
+    "from_frames",
+    "from_networkx",
+    "is_path",
+    "read",
+    "read_npz",
+    "read_pyg",
+    "read_tables",
+    "write_npz",
+]
 
 
 def read(path: str | PathLike[str], **options: Any) -> Graph:

@@ -191,7 +191,7 @@ def learn(values: Values) -> Number | Category | None:
             "correct it, leave the column out with --ignore, or take its cells as words with --words"
         )
     if values.num_dates * 2 >= values.filled:
-        raise GraphError(dates(values.name, values.table))
+        raise GraphError(dates(f"column '{values.name}' of {values.table}"))
     if (truth := _truth(values)) is not None:
         return _learn_number(values.name, where, truth)
     if not values.few or len(values.categories) > max(10, values.rows // 2):

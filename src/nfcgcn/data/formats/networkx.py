@@ -9,8 +9,9 @@ import numpy as np
 
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.nodes import Roles, encode_nodes
-from nfcgcn.data.formats.table import CHUNK, Cells, Chunk, dates
+from nfcgcn.data.formats.table import CHUNK, Chunk
 from nfcgcn.data.formats.tables import Columns, as_columns, warn_of_no_edges
+from nfcgcn.data.formats.values import cells_of
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 
@@ -76,37 +77,7 @@ class _Attributes:
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:
         for start in range(0, len(self.rows), CHUNK):
             some = self.rows[start : start + CHUNK]
-            yield {name: _cells(name, [row.get(name) for row in some], as_text=name in texts) for name in wanted}
-
-
-def _cells(name: str, values: Sequence[Any], *, as_text: bool) -> Cells:
-    import datetime
-
-    # NumPy's own numbers, texts and arrays become Python's.
-    plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
-    if not as_text and all(value is None or isinstance(value, int | float) for value in plain):
-        return np.array([np.nan if value is None else _as_float(value) for value in plain], np.float64)
-    cells = np.empty(len(plain), dtype=object)
-    for i, value in enumerate(plain):
-        if isinstance(value, datetime.date) and not as_text:
-            raise GraphError(dates(name, _Attributes.name))
-        if value is None or isinstance(value, str):
-            cells[i] = value
-        elif isinstance(value, int | float) or (as_text and isinstance(value, datetime.date)):
-            cells[i] = str(value)
-        elif (
-            isinstance(value, list | tuple | set | frozenset) and not as_text and all(isinstance(v, str) for v in value)
-        ):
-            cells[i] = sorted(value) if isinstance(value, set | frozenset) else list(value)
-        else:
-            raise GraphError(
-                f"the node attribute '{name}' holds {type(value).__name__} values; leave it out with `ignore`"
-            )
-    return cells
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number with hundreds of digits
-        return float("inf")
+            yield {
+                name: cells_of([row.get(name) for row in some], f"the node attribute '{name}'", as_text=name in texts)
+                for name in wanted
+            }

@@ -76,7 +76,7 @@ class ParquetTable:
             cells[:] = array.to_pylist()
             return cells
         if pa.types.is_temporal(kind):
-            raise GraphError(dates(name, self.name))
+            raise GraphError(dates(f"column '{name}' of {self.name}"))
         raise GraphError(
             f"column '{name}' of {self.name} holds {kind}, not numbers or text; leave it out with --ignore"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickletools
-import warnings
 import zipfile
 from functools import partial
 from os import PathLike
@@ -14,9 +13,9 @@ import torch
 from torch import Tensor
 
 from nfcgcn.data.formats.npz import MAX_CLASSES, MAX_FEATURES, MAX_NODES, check_text
-from nfcgcn.errors import DatasetError, GraphError, NFCWarning
+from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import check_size, parsing, reading
-from nfcgcn.graph import Graph, Split, quiet_sparse
+from nfcgcn.graph import Graph, quiet_sparse
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _NAMES = ("node_names", "feature_names", "class_names")
@@ -37,7 +36,7 @@ def read_pyg(path: str | PathLike[str]) -> Graph:
         data = _load(path)
         _check(path, data)
         data.name = path.stem
-        return _with_split(Graph.from_pyg(data), data)
+        return Graph.from_pyg(data)
 
 
 def _load(path: Path) -> Any:
@@ -72,13 +71,13 @@ def _refusal(path: Path) -> DatasetError:
     )
 
 
-def _check_sparse(path: Path, x: Tensor) -> None:
-    """Refuse sparse features that claim more than they hold; what they claim takes no room in the file."""
+def _check_sparse(path: Path, x: Tensor, key: str) -> None:
+    """Refuse a sparse matrix that claims more than it holds; what it claims takes no room in the file."""
     if x.layout not in _PARTS or x.dim() != 2 or x.dense_dim():
-        raise GraphError(f"`x` in {path} must be a dense, COO, CSR or CSC matrix, got {x.layout} {list(x.shape)}")
+        raise GraphError(f"`{key}` in {path} must be a dense, COO, CSR or CSC matrix, got {x.layout} {list(x.shape)}")
     if x.shape[0] > MAX_NODES or x.shape[1] > MAX_FEATURES:
         raise GraphError(
-            f"`x` in {path} must have at most {MAX_NODES:,} rows and {MAX_FEATURES:,} columns, got {list(x.shape)}"
+            f"`{key}` in {path} must have at most {MAX_NODES:,} rows and {MAX_FEATURES:,} columns, got {list(x.shape)}"
         )
     parts = [getattr(x, part)() for part in _PARTS[x.layout]]
     check_size(path, sum(part.element_size() * part.numel() for part in parts))
@@ -93,7 +92,7 @@ def _check_sparse(path: Path, x: Tensor) -> None:
 
 def _check(path: Path, data: Any) -> None:
     """Refuse parts of the wrong type: a file may hold anything under these names."""
-    for key in ("x", "edge_index", "y", *_MASKS):
+    for key in ("x", "edge_index", "adj_t", "y", *_MASKS):
         part = data.get(key)
         if part is None:
             continue
@@ -102,10 +101,10 @@ def _check(path: Path, data: Any) -> None:
         # A tensor can claim any size by repeating one number.
         if part.layout == torch.strided:
             check_size(path, part.element_size() * part.numel())
-        elif key != "x":
+        elif key not in ("x", "adj_t"):
             raise GraphError(f"`{key}` in {path} must be dense, got {part.layout}")
         else:
-            _check_sparse(path, part)
+            _check_sparse(path, part, key)
     if data.get("x") is not None:
         if data.x.dim() != 2 or data.x.is_complex():
             raise GraphError(
@@ -123,22 +122,3 @@ def _check(path: Path, data: Any) -> None:
             if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
                 raise GraphError(f"`{key}` in {path} must be a list of texts")
             check_text(str(path), names)
-
-
-def _with_split(graph: Graph, data: Any) -> Graph:
-    from dataclasses import replace
-
-    masks = [data.get(key) for key in _MASKS]
-    if any(mask is None for mask in masks):
-        return graph
-    if all(mask.dim() == 2 and mask.shape[1] for mask in masks):
-        warnings.warn(f"'{graph.name}' holds {masks[0].shape[1]} splits; the first is taken", NFCWarning, stacklevel=2)
-        for key in _MASKS:
-            data[key] = data[key][:, 0]
-    for key in _MASKS:
-        if data[key].dtype != torch.bool or data[key].shape != (graph.num_nodes,):
-            raise GraphError(
-                f"`{key}` of '{graph.name}' must be {graph.num_nodes} booleans, one per node, "
-                f"got {data[key].dtype} {list(data[key].shape)}"
-            )
-    return replace(graph, given=Split.from_pyg(data))

@@ -71,9 +71,9 @@ def plain_number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def dates(column: str, table: str) -> str:
+def dates(column: str) -> str:
     """Return a message that says what to do with a column of dates."""
     return (
-        f"column '{column}' of {table} holds dates, which cannot be features as they are; "
+        f"{column} holds dates, which cannot be features as they are; "
         "turn them into numbers (a year, days since), or leave the column out with --ignore"
     )

@@ -59,9 +59,39 @@ def read_tables(
     With the ``encoding`` of an earlier graph (``Graph.encoding``), columns are read as they were then: the features are
     the same, in the same order, new texts and words are left out, and columns need not be named again.
     """
-    nodes = Path(nodes)
+    return graph_of_tables(
+        open_table(Path(nodes)),
+        None if edges is None else open_table(Path(edges)),
+        id=id,
+        label=label,
+        text=text,
+        words=words,
+        ignore=ignore,
+        source=source,
+        target=target,
+        split=split,
+        encoding=encoding,
+        name=name or stem(Path(nodes)),
+    )
+
+
+def graph_of_tables(
+    table: Table,
+    edges: Table | None,
+    *,
+    name: str,
+    id: str | None = None,
+    label: str | None = None,
+    text: Columns = (),
+    words: Columns = (),
+    ignore: Columns = (),
+    source: str | None = None,
+    target: str | None = None,
+    split: str | None = None,
+    encoding: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Build a graph from a table of nodes and a table of edges; the options are those of :func:`read_tables`."""
     known = None if encoding is None else Encoding.from_json(encoding)
-    table = open_table(nodes)
     roles = Roles(
         id=id or (known.id if known else None) or ("id" if "id" in table.columns else table.columns[0]),
         label=label,
@@ -75,13 +105,13 @@ def read_tables(
     require(table, roles.id or "")
     content = encode_nodes(table, roles, known)
     ids = _checked_ids(table.name, roles.id or "", content.ids)
-    pairs = np.zeros((2, 0), np.int64) if edges is None else _read_edges(open_table(Path(edges)), table, roles, ids)
-    warn_of_no_edges(pairs, "no edges were given" if edges is None else f"{Path(edges).name} holds no edges")
+    pairs = np.zeros((2, 0), np.int64) if edges is None else _read_edges(edges, table, roles, ids)
+    warn_of_no_edges(pairs, "no edges were given" if edges is None else f"{edges.name} holds no edges")
     return Graph.from_edges(
         pairs,
         content.features,
         labels=content.labels,
-        name=name or stem(nodes),
+        name=name,
         node_names=ids.tolist(),
         feature_names=content.encoding.feature_names,
         class_names=content.encoding.classes,
