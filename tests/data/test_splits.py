@@ -135,6 +135,19 @@ def test_drawn_splits_follow_their_seed(rule, sparse_graph):
     assert first.name == rule
 
 
+def test_nodes_that_are_drawn_again_keep_the_numbers_per_class(sparse_graph):
+    first = make_split(sparse_graph, "per-class", seed=5)
+    again, other = (splits.redraw(sparse_graph, first, np.random.default_rng(seed)) for seed in (1, 2))
+    assert again.test is first.test
+    assert again.name == first.name
+    for part in ("train", "val"):
+        counts = [np.bincount(sparse_graph.labels[getattr(split, part)]).tolist() for split in (first, again, other)]
+        assert counts[0] == counts[1] == counts[2]
+    pools = [np.sort(np.concatenate([split.train, split.val])).tolist() for split in (first, again, other)]
+    assert pools[0] == pools[1] == pools[2]
+    assert len({tuple(np.sort(split.val)) for split in (first, again, other)}) == 3
+
+
 @pytest.mark.parametrize("rule", ["per-class", "ratio"])
 def test_every_node_gets_its_chance(rule):
     graph = labelled([0] * 10 + [1] * 10)

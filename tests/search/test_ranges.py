@@ -1,3 +1,6 @@
+from dataclasses import dataclass, replace
+from typing import Literal
+
 import numpy as np
 import optuna
 import pytest
@@ -5,7 +8,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.graph import Graph
-from nfcgcn.search.ranges import search_ranges, with_params
+from nfcgcn.search.ranges import _range, search_ranges, with_params
+from nfcgcn.settings import Settings, rate, setting, settings_of
 
 
 def graph_of(num_features):
@@ -48,6 +52,40 @@ def test_a_wide_graph_is_not_given_a_small_stride():
 def test_no_decay_at_all_can_be_tried_first():
     config = make_config("gcn", settings={"weight_decay": 0})
     assert search_ranges(config, graph_of(9))["weight_decay"] == FloatDistribution(0, 1e-3)
+
+
+@dataclass(frozen=True)
+class LaterConfig(Settings):
+    """Settings that a model might get one day."""
+
+    edge_dropout: float = rate(0.0, "a rate")
+    share: float = setting(0.3, "a share", above=0, below=1)
+    self_weight: float = setting(0.0, "a weight", low=0, high=4)
+    scale: float = setting(2.0, "a scale", above=0, high=5)
+    loops: float = setting(0.0, "a number", low=0)
+    depths: int = setting(0, "a count that may be 0", low=0)
+    heads: int = setting(1, "a count", low=1, high=6)
+    norm: Literal["none", "layer"] = setting("none", "a choice")
+    limit: int | None = setting(None, "a count or none", low=1)
+
+
+def test_ranges_follow_from_declarations():
+    ranges = {name: _range(s, s.default, graph_of(9)) for name, s in settings_of(LaterConfig).items()}
+    assert ranges == {
+        "edge_dropout": FloatDistribution(0, 0.9),
+        "share": FloatDistribution(0.03, 0.9),
+        "self_weight": FloatDistribution(0, 1),
+        "scale": FloatDistribution(0.2, 5, log=True),
+        "loops": FloatDistribution(0, 1),
+        "depths": IntDistribution(0, 3),
+        "heads": IntDistribution(1, 6, log=True),
+        "norm": CategoricalDistribution(("none", "layer")),
+        "limit": None,
+    }
+    small = settings_of(LaterConfig)["self_weight"]
+    assert _range(replace(small, bounds={**small.bounds, "at most": 0.5}), 0.0, graph_of(9)) == FloatDistribution(
+        0, 0.5
+    )
 
 
 @pytest.mark.parametrize("num_features", [1, 5, 60])

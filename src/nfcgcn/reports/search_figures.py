@@ -87,7 +87,7 @@ def _write_ticks(axes: Axes, x: Array, *, log: bool) -> None:
 
 def _draw_trials(axes: Axes, x: Array, heights: Array, filled: Array, *, size: float) -> None:
     """Draw one point per trial: full for complete ones, hollow for stopped ones, triangles for those far below."""
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     low, high = _limits(heights)
     axes.set_ylim(low, high)
@@ -100,7 +100,7 @@ def _draw_trials(axes: Axes, x: Array, heights: Array, filled: Array, *, size: f
     axes.scatter(x[full], heights[full], s=size, color=FOUND, edgecolors="white", linewidths=0.5, zorder=4)
     axes.grid(axis="y", color=PALE, linewidth=0.6, alpha=0.7)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{100 * height:.4g}%"))
     axes.tick_params(labelcolor=INK)
 
 

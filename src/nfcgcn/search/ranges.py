@@ -42,7 +42,7 @@ def _range(s: Setting, now: Any, graph: Graph) -> BaseDistribution | None:
     if s.choices:
         return CategoricalDistribution(s.choices)
     if s.type is float and s.bounds["below"] == 1:
-        return FloatDistribution(0.0, max(0.9, now))
+        return FloatDistribution(0.0 if s.bounds["above"] is None else now / 10, max(0.9, now))
     most = math.inf if s.bounds["at most"] is None else s.bounds["at most"]
     if s.type is float and now:
         return FloatDistribution(now / 10, min(10 * now, most), log=True)
