@@ -31,6 +31,7 @@ AFTER = 10
 """So many epochs after the best one count for a candidate's score, too."""
 FINE = 8
 """The size of small windows."""
+FEW = "with few labels, more dropout and decay keep a model from learning them by heart"
 TOO_FEW = 10
 """With fewer validation nodes nothing is tried: one node would make a difference of over ten points."""
 FEW_NODES, FEW_LABELS = 50, 10
@@ -181,16 +182,15 @@ def candidates(graph: Graph, config: Config) -> Iterator[Candidate]:
 
     None takes longer per epoch than the suggested settings. One with a setting that is held is left out.
     """
+    dropout, decay = {"dropout": 0.8, "map_dropout": 0.8}, {"weight_decay": 5e-3}
     if MODELS[config.name].model is NFCGCN:
         yield Candidate({"bandwidth": 1}, "where neighbours are many or unlike the node, drawn ones add noise")
-    yield Candidate(
-        {"dropout": 0.8, "map_dropout": 0.8}, "with few labels, more dropout keeps a model from learning them by heart"
-    )
-    if MODELS[config.name].model is NFCGCN:
         kernel_size, stride = window(graph.num_features, FINE, FINE)
         finer = {"kernel_size": kernel_size.value, "stride": stride.value}
-        yield Candidate(finer, "smaller windows tell more features apart")
-    yield Candidate({"weight_decay": 5e-3}, "so does a stronger penalty on large weights")
+        yield Candidate({**dropout, **decay, **finer}, f"{FEW}; smaller windows tell more features apart")
+        yield Candidate({"bandwidth": 1}, "fewer slots once more, now that little is learnt by heart")
+    yield Candidate(dropout, FEW)
+    yield Candidate(decay, FEW)
     yield Candidate(
         {"feature_scale": "given"}, "the size of a node's features may tell something, not only their proportions"
     )
