@@ -22,8 +22,8 @@ def choose_settings(
     show = partial(err.print, highlight=False, markup=False, soft_wrap=True)
     with training_bar(round(COST * config.training.epochs), what="candidate") as on_epoch:
         selection = select(graph, config, seed=seed, held=held, device=device, on_epoch=on_epoch)
-    tried = len(selection.tried)
-    if tried > 1:
+    tried = len(selection.candidates)
+    if selection.cost:
         show(
             f"chose among {tried} candidates on the validation nodes of seed {seed}, in {selection.seconds:.1f} s "
             f"({selection.cost:.1f} times the work of one run)"

@@ -1,7 +1,8 @@
 """Choose settings for a graph on its validation nodes, before the runs that are reported.
 
-The suggested settings train first. Each candidate then changes the best settings so far, trains beside their recorded
-course, and is abandoned as soon as it is clearly behind. All of it together takes as long as three plain runs at most.
+All candidates, the suggested settings first, train on the split of the first seed. The two best then train on further
+draws of training and validation nodes from the same nodes, and the better mean wins. Runs stop soon after their best
+epoch. All of it together takes as long as three plain runs at most.
 """
 
 from __future__ import annotations
@@ -17,83 +18,95 @@ import torch
 
 from nfcgcn.config.registry import MODELS, SELECTED, Config
 from nfcgcn.config.suggestions import window
+from nfcgcn.data.splits import RANDOM, redraw
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Split
 from nfcgcn.method.model import NFCGCN
+from nfcgcn.randomness import generator
 from nfcgcn.settings import one_line
-from nfcgcn.training import DivergedError, Epoch, Run, fit
+from nfcgcn.training import DivergedError, Epoch, fit
 
 COST = 3.0
 """All candidates together, the suggested settings included, take at most so many times as long as these alone."""
+DRAWS, FINALISTS = 3, 2
+"""On so many draws of training and validation nodes candidates are compared, after the first draw only the best."""
 PATIENCE = 20
-"""A candidate is not compared, and none is begun, with fewer epochs than this."""
+"""A run ends after so many epochs without a better one; none is begun for which fewer would be left."""
 NEAR = 5
 """So many epochs before and after the best one count for a candidate's score."""
 FINE = 8
 """The size of small windows."""
-FEW = "with few labels, more dropout and decay keep a model from learning them by heart"
 TOO_FEW = 10
 """With fewer validation nodes nothing is tried: one node would make a difference of over ten points."""
 FEW_NODES, FEW_LABELS = 50, 10
 """With fewer validation nodes, or fewer training labels per class, a choice is hardly more than chance."""
-Outcome = Literal["chosen", "not better", "abandoned", "failed"]
+Outcome = Literal["chosen", "not better", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a candidate."""
+
+    config: Config
+    history: Sequence[Epoch]
+    note: str = ""
+    """Why it failed, if it did."""
+    whole: bool = True
+    """Whether it ended by itself, and not with the budget."""
+
+    @property
+    def work(self) -> float:
+        """The work of all its epochs."""
+        return len(self.history) * _work_per_epoch(self.config)
+
+    @property
+    def best(self) -> Epoch:
+        """The best epoch, by the rule that training follows."""
+        return max(self.history, key=self.config.training.stopping.merit)
+
+    @property
+    def score(self) -> float:
+        """Median accuracy of the epochs around the best one, less a tenth of the lowest loss."""
+        # On four to six splits of five graphs, what this chose on one split did better on the others than what the
+        # accuracy of the best epoch chose, by 0.0 to 0.4 points: single epochs vary, and the loss tells equals apart.
+        if self.note or not self.history:
+            return -math.inf
+        near = [e["val_accuracy"] for e in self.history if abs(e["epoch"] - self.best["epoch"]) <= NEAR]
+        return float(np.median(near)) - 0.1 * min(e["val_loss"] for e in self.history)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings that differ from the suggested ones, and why they may do better."""
-
-    changes: Mapping[str, Any]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What became of a candidate."""
+    """Settings that differ from the suggested ones, why they may do better, and what became of them."""
 
     config: Config
     changes: Mapping[str, Any]
-    """Its differences from the suggested settings."""
     reason: str
-    history: Sequence[Epoch]
+    trials: tuple[Trial, ...] = ()
     outcome: Outcome = "not better"
-    note: str = ""
-
-    @property
-    def work(self) -> float:
-        """The work of all its epochs; those of maps with few slots are quicker."""
-        # From times of an epoch. By settings, not by a clock, so that every machine tries the same candidates.
-        return len(self.history) * (4.0 + int(self.config.values.get("bandwidth", 0)))
-
-    @property
-    def best(self) -> Epoch | None:
-        """The best epoch, by the rule that training follows; None if the first epoch failed."""
-        return max(self.history, key=self.config.training.stopping.merit, default=None)
 
     @property
     def score(self) -> float:
-        """What candidates are compared by: accuracy around the best epoch, less a tenth of the lowest loss."""
-        # On four to six splits of five graphs, what this chose on one split did better on the others than what the
-        # accuracy of the best epoch chose, by 0.0 to 0.4 points: single epochs vary, and the loss tells equals apart.
-        best = self.best
-        if best is None:
-            return -math.inf
-        near = [e["val_accuracy"] for e in self.history if abs(e["epoch"] - best["epoch"]) <= NEAR]
-        return float(np.median(near)) - 0.1 * min(e["val_loss"] for e in self.history)
+        """The mean score of its runs."""
+        return float(np.mean([t.score for t in self.trials])) if self.trials else -math.inf
+
+    @property
+    def accuracy(self) -> float | None:
+        """The mean validation accuracy of the best epochs; None if a run failed."""
+        return None if self.score == -math.inf else float(np.mean([t.best["val_accuracy"] for t in self.trials]))
 
     def describe(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        best = self.best
         return {
             "changes": dict(self.changes),
             "reason": self.reason,
             "outcome": self.outcome,
-            "note": self.note,
-            "epochs": len(self.history),
-            "best_epoch": best and best["epoch"],
-            "val_accuracy": best and best["val_accuracy"],
-            "val_loss": best and best["val_loss"],
-            "score": self.score if best else None,
+            "note": next((t.note for t in self.trials if t.note), ""),
+            "draws": len(self.trials),
+            "epochs": sum(len(t.history) for t in self.trials),
+            "val_accuracy": self.accuracy,
+            "score": None if self.accuracy is None else self.score,
+            "scores": None if self.accuracy is None else [t.score for t in self.trials],
         }
 
 
@@ -102,23 +115,20 @@ class Selection:
     """The settings that did best on validation nodes, and everything that was tried."""
 
     config: Config
-    tried: tuple[Tried, ...]
+    candidates: tuple[Candidate, ...]
     seed: int
     num_val: int
     reason: str
     caution: str
     """What so many validation nodes and labels can tell, and what not."""
+    cost: float
+    """How many times the work of one run with the suggested settings it took."""
     seconds: float
 
     @property
-    def chosen(self) -> Tried:
+    def chosen(self) -> Candidate:
         """The candidate whose settings were chosen."""
-        return next(t for t in self.tried if t.outcome == "chosen")
-
-    @property
-    def cost(self) -> float:
-        """How many times the work of one run with the suggested settings it took."""
-        return sum(t.work for t in self.tried) / max(1.0, self.tried[0].work)
+        return next(c for c in self.candidates if c.outcome == "chosen")
 
     def describe(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -129,7 +139,7 @@ class Selection:
             "caution": self.caution,
             "cost": self.cost,
             "seconds": self.seconds,
-            "candidates": [t.describe() for t in self.tried],
+            "candidates": [c.describe() for c in self.candidates],
         }
 
 
@@ -145,11 +155,11 @@ def select(
 ) -> Selection:
     """Choose settings for `graph` by their score on validation nodes, starting from those of `config`.
 
-    The score is the median accuracy of the epochs around the best one, less a tenth of the lowest loss.
-
-    Nodes are split, and models made, as a run with this `seed` does; the labels of test nodes are never read. Settings
-    in ``held`` keep their values. Takes at most the epochs of three runs with `config`. ``on_epoch`` is called with the
-    number of the candidate and its epoch.
+    The score of a run is the median accuracy of the epochs around the best one, less a tenth of the lowest loss; the
+    best two candidates are compared on three draws of training and validation nodes. Nodes are split, and models made,
+    as a run with this `seed` does; the labels of test nodes are never read. Settings in ``held`` keep their values.
+    Takes at most the work of three runs with `config`. ``on_epoch`` is called with the number of the candidate and its
+    epoch.
 
     >>> import nfcgcn
     >>> graph = nfcgcn.load("digits")
@@ -160,61 +170,69 @@ def select(
     split = config.split.make(graph, seed) if split is None else split
     split.check(graph)
     start = time.perf_counter()
-    tried = [Tried(config, {}, "suggested for this graph", ())]
-    best = 0
-    if len(split.val) >= TOO_FEW and any(_changed(tried[0], c, held) for c in candidates(graph, config)):
-        race = _Race(graph, replace(split, test=np.zeros(0, np.int64)), seed, device, on_epoch)
-        tried, best = race.hold(tried[0], held)
+    tried = [Candidate(config, {}, "suggested for this graph"), *candidates(graph, config, held)]
+    cost = 0.0
+    if len(split.val) >= TOO_FEW and len(tried) > 1:
+        race = _Race(graph, replace(split, test=np.zeros(0, np.int64)), config, seed, device, on_epoch)
+        tried, cost = race.hold(tried)
+    best = _best(tried, len(split.val))
     tried[best] = replace(tried[best], outcome="chosen")
     return Selection(
         config=replace(tried[best].config, preset=SELECTED),
-        tried=tuple(tried),
+        candidates=tuple(tried),
         seed=seed,
         num_val=len(split.val),
         reason=_reason(tried, best, len(split.val)),
         caution=_caution(graph, split, tried[0]),
+        cost=cost,
         seconds=time.perf_counter() - start,
     )
 
 
-def candidates(graph: Graph, config: Config) -> Iterator[Candidate]:
-    """List what may do better than the suggested settings, the most promising first.
+def candidates(graph: Graph, config: Config, held: Collection[str] = ()) -> Iterator[Candidate]:
+    """List what may do better than the suggested settings; what changes a setting that is held is left out.
 
-    None takes longer per epoch than the suggested settings. One with a setting that is held is left out.
+    None takes longer per epoch than the suggested settings.
     """
+    few = "with few labels, more dropout and decay keep a model from learning them by heart"
     dropout, decay = {"dropout": 0.8, "map_dropout": 0.8}, {"weight_decay": 5e-3}
+    options: list[tuple[dict[str, Any], str]] = [(dropout, few), (decay, few), ({**dropout, **decay}, few)]
     if MODELS[config.name].model is NFCGCN:
-        yield Candidate({"bandwidth": 1}, "where neighbours are many or unlike the node, drawn ones add noise")
         kernel_size, stride = window(graph.num_features, FINE, FINE)
         finer = {"kernel_size": kernel_size.value, "stride": stride.value}
-        yield Candidate({**dropout, **decay, **finer}, f"{FEW}; smaller windows tell more features apart")
-        yield Candidate({"bandwidth": 1}, "fewer slots once more, now that little is learnt by heart")
-    yield Candidate(dropout, FEW)
-    yield Candidate(decay, FEW)
-    yield Candidate(
-        {"feature_scale": "given"}, "the size of a node's features may tell something, not only their proportions"
-    )
+        alone = {"bandwidth": 1}
+        strong = {**dropout, **decay, **finer}
+        noise, windows = "drawn neighbours add noise where they are many", "smaller windows tell more features apart"
+        options = [(alone, noise), (strong, f"{few}; {windows}"), ({**alone, **strong}, f"{noise}; {few}; {windows}")]
+    for changes, reason in options:
+        if changed := _changed(config, changes, held):
+            yield Candidate(*changed, reason)
 
 
-def _changed(best: Tried, candidate: Candidate, held: Collection[str]) -> Tried | None:
-    """Return what to try: the best settings so far, with the candidate's changes; None if it changes nothing."""
-    known = best.config.values
-    changes = {name: value for name, value in candidate.changes.items() if known.get(name, value) != value}
-    if not changes or not changes.keys().isdisjoint(held):
+def _changed(config: Config, changes: Mapping[str, Any], held: Collection[str]) -> tuple[Config, dict[str, Any]] | None:
+    """Return the settings with `changes`, and what really changes; None if nothing does or may."""
+    known = config.values
+    real = {name: value for name, value in changes.items() if known.get(name, value) != value}
+    if not real or not real.keys().isdisjoint(held):
         return None
 
     def changed(part: Any) -> Any:
-        return replace(part, **{f.name: changes[f.name] for f in fields(part) if f.name in changes})
+        return replace(part, **{f.name: real[f.name] for f in fields(part) if f.name in real})
 
     try:
-        config = replace(best.config, model=changed(best.config.model), training=changed(best.config.training))
+        return replace(config, model=changed(config.model), training=changed(config.training)), real
     except ConfigError:  # settings that exclude each other
         return None
-    return Tried(config, {**best.changes, **changes}, candidate.reason, ())
 
 
-class _Abandoned(Exception):  # noqa: N818
-    """A candidate is clearly behind, or there is nothing left of the budget."""
+def _work_per_epoch(config: Config) -> float:
+    """Return how much work an epoch is; with few slots it is less."""
+    # From times of an epoch. By settings, not by a clock, so that every machine tries the same candidates.
+    return 4.0 + int(config.values.get("bandwidth", 0))
+
+
+class _OutOfBudgetError(Exception):
+    """No work is left for further epochs."""
 
 
 @dataclass(frozen=True)
@@ -223,61 +241,76 @@ class _Race:
 
     graph: Graph
     split: Split
+    config: Config
     seed: int
     device: torch.device | str
     on_epoch: Callable[[int, Epoch], None] | None
 
-    def hold(self, first: Tried, held: Collection[str]) -> tuple[list[Tried], int]:
-        """Train the suggested settings, then the candidates while the budget lasts; return all, and which is best."""
-        tried, best = [self._run(0, first, rival=None, most=first.config.training.epochs)], 0
-        if tried[0].outcome == "failed":
-            raise DivergedError(tried[0].note)
-        margin, left = _margin(self.split, tried[0]), (COST - 1) * tried[0].work
-        for candidate in candidates(self.graph, first.config):
-            following = _changed(tried[best], candidate, held)
-            if following is None or any(following.config.values == t.config.values for t in tried):
-                continue
-            most = int(left / replace(following, history=tried[0].history[:1]).work)
-            if most < PATIENCE:
-                continue
-            tried.append(self._run(len(tried), following, rival=tried[best], most=most))
-            left -= tried[-1].work
-            if _gain(tried[-1], tried[best]) > (margin if best == 0 else 0.0):
-                best = len(tried) - 1
-        return tried, best
+    def hold(self, tried: list[Candidate]) -> tuple[list[Candidate], float]:
+        """Train all candidates on the first draw, the best of them on further ones, while the budget lasts.
 
-    def _run(self, number: int, tried: Tried, *, rival: Tried | None, most: int) -> Tried:
-        """Train a candidate for `most` epochs at most, and stop when it is clearly behind its rival at that epoch."""
-        history: list[Epoch] = []
+        Return them, and how many times the work of a plain run that was.
+        """
+        tried[0] = self._run(0, tried[0], 0, math.inf)
+        if tried[0].score == -math.inf:
+            raise DivergedError(tried[0].trials[0].note)
+        plain = self._plain_work(tried[0].trials[0])
+        left = COST * plain - tried[0].trials[0].work
+        numbers = list(range(1, len(tried)))
+        for draw in range(DRAWS):
+            after = list(tried)
+            for number in numbers:
+                after[number] = self._run(number, tried[number], draw, left)
+                left -= sum(t.work for t in after[number].trials[draw:])
+            if draw and not all(len(after[n].trials) > draw and after[n].trials[draw].whole for n in numbers):
+                break  # candidates are compared on the same draws
+            tried = after
+            ranked = sorted(range(len(tried)), key=lambda number: -tried[number].score)
+            numbers = sorted(ranked[:FINALISTS])
+            if len(self.split.val) < FEW_NODES:  # there the suggested settings are compared with the best
+                numbers = sorted({0, ranked[0] or ranked[1]})
+        return tried, COST - left / plain
+
+    def _plain_work(self, trial: Trial) -> float:
+        """Return the work of a whole run with the suggested settings, which waits longer for a better epoch."""
+        training = self.config.training
+        patience = math.inf if training.patience is None else training.patience
+        epochs = max(len(trial.history), min(training.epochs, trial.best["epoch"] + patience))
+        return epochs * _work_per_epoch(self.config)
+
+    def _run(self, number: int, candidate: Candidate, draw: int, most: float) -> Candidate:
+        """Train a candidate on one of the draws; unchanged if the budget does not allow a run."""
+        config, history = candidate.config, list[Epoch]()
+        each = _work_per_epoch(config)
+        if most < PATIENCE * each:
+            return candidate
 
         def watch(epoch: Epoch) -> None:
             history.append(epoch)
             if self.on_epoch:
                 self.on_epoch(number, epoch)
-            if rival is not None and (len(history) >= most or self._is_behind(history, rival.history)):
-                raise _Abandoned
+            if (len(history) + 1) * each > most:
+                raise _OutOfBudgetError
 
+        patience = min(PATIENCE, config.training.patience or PATIENCE)
+        note, whole, split, seed = "", True, self._draw(draw), self.seed + draw
         try:
-            model = tried.config.build(self.graph, self.seed)
-            run: Run = fit(
-                model, self.graph, self.split, tried.config.training, seed=self.seed, device=self.device, on_epoch=watch
-            )
-        except _Abandoned:
-            return replace(tried, history=history, outcome="abandoned")
+            model, training = config.build(self.graph, seed), replace(config.training, patience=patience)
+            run = fit(model, self.graph, split, training, seed=seed, device=self.device, on_epoch=watch)
+            if run.interrupted:
+                raise KeyboardInterrupt
+        except _OutOfBudgetError:
+            whole = False
         except (DivergedError, ConfigError, MemoryError, torch.OutOfMemoryError) as error:
-            return replace(tried, history=history, outcome="failed", note=one_line(error))
-        if run.interrupted:
-            raise KeyboardInterrupt
-        return replace(tried, history=run.history)
+            note = one_line(error) or type(error).__name__
+        outcome: Outcome = "failed" if note else candidate.outcome
+        return replace(candidate, trials=(*candidate.trials, Trial(config, history, note, whole)), outcome=outcome)
 
-    def _is_behind(self, history: Sequence[Epoch], rival: Sequence[Epoch]) -> bool:
-        """Say whether the accuracy is lower, by more than a standard error, than the rival's was in half the time."""
-        if len(history) < PATIENCE:
-            return False
-        # Half, because strong regularisation learns more slowly and often ends higher.
-        ours = max(e["val_accuracy"] for e in history)
-        theirs = max(e["val_accuracy"] for e in rival[: len(history) // 2])
-        return theirs - ours > standard_error(theirs, len(self.split.val))
+    def _draw(self, number: int) -> Split:
+        """Return the split, or another draw of training and validation nodes from it, where the rule draws them."""
+        if not number or self.config.split.split not in RANDOM:
+            return self.split
+        return redraw(self.graph, self.split, generator(self.seed + number, "split"))
 
 
 def standard_error(share: float, count: int) -> float:
@@ -285,24 +318,23 @@ def standard_error(share: float, count: int) -> float:
     return math.sqrt(share * (1 - share) / count)
 
 
-def _gain(tried: Tried, other: Tried) -> float:
-    """Return by how much the score is higher than another's."""
-    return -math.inf if tried.outcome == "failed" else tried.score - other.score
+def _best(tried: Sequence[Candidate], num_val: int) -> int:
+    """Return the number of the best of those that ran on most draws; with very few nodes, a small gain is none."""
+    most = max(len(c.trials) for c in tried)
+    best = max((n for n, c in enumerate(tried) if len(c.trials) == most), key=lambda n: tried[n].score)
+    first = tried[0]
+    if num_val < FEW_NODES and first.accuracy is not None:
+        return best if tried[best].score - first.score > standard_error(first.accuracy, num_val) else 0
+    return best
 
 
-def _margin(split: Split, first: Tried) -> float:
-    """Return what a candidate must gain over the suggestion: with very few validation nodes, a standard error."""
-    best = first.best
-    return standard_error(best["val_accuracy"], len(split.val)) if best and len(split.val) < FEW_NODES else 0.0
-
-
-def _reason(tried: Sequence[Tried], best: int, num_val: int) -> str:
-    if len(tried) == 1:
+def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
+    if not tried[0].trials:
         why = "all others were given" if num_val >= TOO_FEW else f"{num_val} validation nodes are too few to choose by"
         return f"the suggested settings, without a choice: {why}"
     chosen, start = (
-        f"{100 * t.best['val_accuracy']:.1f} % (score {t.score:.3f})" if t.best else "none"
-        for t in (tried[best], tried[0])
+        "none" if c.accuracy is None else f"{100 * c.accuracy:.1f} % (score {c.score:.3f})"
+        for c in (tried[best], tried[0])
     )
     if best == 0:
         return f"the suggested settings: {chosen} on validation nodes, and none of {len(tried) - 1} others did better"
@@ -310,11 +342,11 @@ def _reason(tried: Sequence[Tried], best: int, num_val: int) -> str:
     return f"{changes}: {chosen} on validation nodes, with the suggested settings {start}"
 
 
-def _caution(graph: Graph, split: Split, first: Tried) -> str:
-    if first.best is None:
+def _caution(graph: Graph, split: Split, first: Candidate) -> str:
+    if first.accuracy is None:
         return ""
     count = len(split.val)
-    points = 100 * standard_error(first.best["val_accuracy"], count)
+    points = 100 * standard_error(first.accuracy, count)
     text = f"with {count:,} validation nodes, differences below {points:.1f} points are often chance"
     if count < FEW_NODES:
         return f"{text}; the suggested settings are left for a larger gain only"
