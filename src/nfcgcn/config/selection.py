@@ -265,11 +265,16 @@ class _Race:
             if draw and not all(len(after[n].trials) > draw and after[n].trials[draw].whole for n in numbers):
                 break  # candidates are compared on the same draws
             tried = after
-            ranked = sorted(range(len(tried)), key=lambda number: -tried[number].score)
-            numbers = sorted(ranked[:FINALISTS])
-            if len(self.split.val) < FEW_NODES:  # there the suggested settings are compared with the best
-                numbers = sorted({0, ranked[0] or ranked[1]})
+            if not draw:
+                numbers = self._finalists(tried)
         return tried, COST - left / plain
+
+    def _finalists(self, tried: Sequence[Candidate]) -> list[int]:
+        """Return the best after the first draw; with very few nodes, the suggested settings are always among them."""
+        ranked = sorted(range(len(tried)), key=lambda number: -tried[number].score)
+        if len(self.split.val) < FEW_NODES:
+            return sorted({0, ranked[0] or ranked[1]})
+        return sorted(ranked[:FINALISTS])
 
     def _plain_work(self, trial: Trial) -> float:
         """Return the work of a whole run with the suggested settings, which waits longer for a better epoch."""
