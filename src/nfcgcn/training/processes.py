@@ -47,8 +47,9 @@ def in_processes(
     """Call ``work(number, on_epoch)`` for each number below `count`, at most `jobs` at a time, and return the results.
 
     Each process uses so many `threads`. Ctrl-C ends all runs; those that have a best state are returned, in order, up
-    to the first that has none, and the last of them is marked as interrupted. After an error in one run, which is raised here, those before it still end as they would
-    have, those behind it do not; ``names`` says whose a process was that died.
+    to the first that has none, and the last of them is marked as interrupted. After an error in one run, which is
+    raised here, those before it still end as they would have, those behind it do not; ``names`` says whose a process
+    was that died.
     """
     waiting, runs, errors = deque(range(count)), dict[int, Run](), dict[int, Exception]()
     interrupted = False
