@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,14 @@ settings.load_profile("suite")
 
 DATA = os.environ.get("NFCGCN_DATA")
 PLANETOID = Path(DATA).resolve() / "planetoid" if DATA else None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C be heard, here and in processes that tests start: a shell starts background work with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _why_no_data() -> str | None:

@@ -236,7 +236,6 @@ def test_a_signal_keeps_the_best_state_so_far_and_says_so(tmp_path, number):
         [sys.executable, "-m", "nfcgcn", "train", "digits", *settings, "--out", "here"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm", "PYTHONUNBUFFERED": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have us start with it ignored
     )  # fmt: skip
     assert process.stderr is not None
     shown = ""

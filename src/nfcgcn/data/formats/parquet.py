@@ -113,6 +113,7 @@ def _unfolded(array: Any) -> Any:
     if pa.types.is_dictionary(kind):
         return array.dictionary_decode()
     if _is_list(kind) and _is_dictionary(kind.value_type):
+        array = array.take(np.arange(len(array)))  # else `cast` unfolds the whole batch that this is a piece of
         return array.cast(pa.list_(pa.field("element", kind.value_type.value_type)))
     return array
 
