@@ -40,7 +40,8 @@ def choices(setting):
     if get_origin(setting.type) is Literal:
         return st.sampled_from(EXCEPTIONS.get(setting.name, get_args(setting.type)))
     if setting.type is float:
-        return st.sampled_from([0.0, 0.3, 0.5])
+        above = setting.bounds["above"]
+        return st.sampled_from([value for value in (0.0, 0.3, 0.5) if above is None or value > above])
     assert setting.type is int, f"no values for `{setting.name}`"
     return COUNTS.get(setting.name, st.integers(1, 8))
 

@@ -43,6 +43,9 @@ def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
         "representation_dropout": 0.0,
         "dropout": 0.5,
         "classifier": "none",
+        "edge_dropout": 0.0,
+        "own_features": "none",
+        "self_weight": 1.0,
         "slot_order": "random",
         "resample": "once",
         "feature_scale": "given",
@@ -146,6 +149,20 @@ def test_every_table_of_a_preset_is_of_a_model():
         assert set(re.findall(r"^\[([\w-]+)\.", text, flags=re.MULTILINE)) <= set(MODELS)
 
 
+@pytest.mark.parametrize("split", [None, "fastgcn", "planetoid", "ratio"])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_tuned_preset_is_used_only_if_it_is_named(model, split):
+    for dataset in ("cora", "citeseer", "pubmed"):
+        assert make_config(model, dataset=dataset, settings={"split": split} if split else {}).preset != "tuned"
+
+
+@pytest.mark.parametrize("model", ["nfc-gcn", "gcn"])
+def test_the_tuned_preset_is_for_one_split(model):
+    tables = preset_tables("tuned", model)
+    assert list(tables) == ["cora", "citeseer", "pubmed"]
+    assert {values["split"] for values in tables.values()} == {"fastgcn"}
+
+
 def test_presets_for_digits_and_others():
     digits = make_config("nfc-gcn", dataset="digits")
     assert (digits.preset, digits.values["kernel_size"], digits.values["stride"]) == ("default", 16, 8)
@@ -205,7 +222,9 @@ def test_no_setting_belongs_to_two_parts(model):
         pytest.param(
             {"preset": "papr"}, "unknown preset 'papr'; did you mean 'paper' or 'nfc-paper'?", id="near preset"
         ),
-        pytest.param({"preset": "zzz"}, "unknown preset 'zzz'; choose from default, nfc-paper, paper", id="far preset"),
+        pytest.param(
+            {"preset": "zzz"}, f"unknown preset 'zzz'; choose from {', '.join(sorted(PRESETS))}", id="far preset"
+        ),
         pytest.param(
             {"settings": {"bandwith": 3}}, "unknown setting 'bandwith'; did you mean 'bandwidth'?", id="near setting"
         ),

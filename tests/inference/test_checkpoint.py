@@ -15,6 +15,7 @@ from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.evaluation import describe, predict, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import CheckpointError, load_run, save_run
+from nfcgcn.method.model import ADDITIONS
 
 
 def message(text):
@@ -53,6 +54,7 @@ def run_folder(tmp_path, sparse_graph, gcn_run):
         pytest.param("nfc-gcn", {"num_layers": 0, "activation": "tanh", "slot_order": "similarity"}, id="no layers"),
         pytest.param("nfc-gcn", {"resample": "epoch", "patience": 2, "bandwidth": 3}, id="resampled"),
         pytest.param("nfc-gcn", {"representation_dropout": 0.5, "classifier": "linear"}, id="literal"),
+        pytest.param("nfc-gcn", {"own_features": "mlp", "edge_dropout": 0.3, "self_weight": 2.0}, id="additions"),
         pytest.param("gcn", {"feature_scale": "row-sum"}, id="divided by sums"),
     ],
 )
@@ -75,7 +77,7 @@ def test_a_run_from_before_a_setting_was_added(sparse_graph, tmp_path):
     save_run(tmp_path, sparse_graph, result, {r.seed: r.run for r in repeats}, repeats[1].seed)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
-    for name in ("representation_dropout", "classifier", "labels_per_class"):
+    for name in ("representation_dropout", "classifier", "labels_per_class", *ADDITIONS):
         del config["settings"][name]
     path.write_text(json.dumps(config))
     assert predict(load_model(str(tmp_path)), sparse_graph).tolist() == repeats[1].predictions.tolist()

@@ -143,6 +143,19 @@ def test_the_surroundings_are_enough(num_layers, classifier, conv, activation):
         np.testing.assert_allclose(whole, e.contributions.toarray(), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("activation", ["none", "tanh"])
+def test_a_node_s_own_features_stand_in_slot_0_of_its_map(activation):
+    model = by_hand(1, activation=activation, own_features="mlp")
+    with torch.no_grad():
+        model.nfc.weight.zero_()
+        model.own[0].weight.copy_(torch.tensor([[1, 3]]))
+        model.own[1].weight.copy_(torch.tensor([[0], [0.5]]))
+    e = explain(model, two_nodes(), 0, target=1)
+    assert (e.score, e.baseline, e.method) == (3.5, 0, "exact")  # (1 + 3 * 2) / 2
+    np.testing.assert_allclose(e.contributions.toarray(), [[0.5, 3], [0, 0]], rtol=1e-15)
+    np.testing.assert_allclose(e.own_map.toarray(), [[0.5, 3], [0, 0]], rtol=1e-15)
+
+
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_the_own_map_is_the_part_of_its_own_row(num_layers):
     """Without activation: what comes through the node's map is the gradient of this row of H(0) W alone."""

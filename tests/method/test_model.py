@@ -11,6 +11,7 @@ from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.model import neighbourhood
 from nfcgcn.method.node_feature_conv import NodeFeatureConv
+from nfcgcn.method.operations import drop_edges
 
 
 def message(text):
@@ -84,6 +85,50 @@ def test_a_classifier_reads_what_the_last_graph_convolution_rectified(four_nodes
     torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index, table), expected)
 
 
+def test_own_features_add_what_a_perceptron_without_biases_says(four_nodes):
+    torch.manual_seed(0)
+    model = NFCGCN(5, 3, 1, 2, bandwidth=2, filters=2, kernel_size=2, stride=2, own_features="mlp").eval()
+    first, second = (layer.weight for layer in model.own)
+    of_own = torch.relu(four_nodes.x @ first.mT) @ second.mT
+    assert (first.shape, second.shape) == ((3, 5), (2, 3))
+    assert of_own.count_nonzero()
+    found = scores(model, four_nodes)
+    model.own = torch.nn.ModuleList()
+    torch.testing.assert_close(found, scores(model, four_nodes) + of_own)
+
+
+def test_own_features_are_dropped_in_both_layers_and_decayed_in_the_first(sparse_graph):
+    model = nfc_gcn(own_features="mlp", num_layers=0)
+    assert [id(p) for p in model.decayed_parameters()] == [id(model.classifier.weight), id(model.own[0].weight)]
+    for drops in ({"map_dropout": 0.9, "dropout": 0.0}, {"map_dropout": 0.0, "dropout": 0.9}):
+        model = nfc_gcn(own_features="mlp", num_layers=0, **drops)
+        with torch.no_grad():
+            model.classifier.weight.zero_()
+        assert not torch.allclose(scores(model, sparse_graph), scores(model.eval(), sparse_graph))
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_a_training_step_propagates_along_the_edges_it_keeps_in_every_layer(num_layers, dense_graph):
+    """By the degrees among these; the neighbours in the map are drawn from all edges, and evaluation has them all."""
+    model = nfc_gcn(num_layers=num_layers, map_dropout=0.0, dropout=0.0, edge_dropout=0.4, self_weight=2.0)
+    x, edge_index = dense_graph.x, dense_graph.edge_index
+    table = model.nfc.table(x, edge_index)
+    torch.manual_seed(0)
+    found = model(x, edge_index)
+    torch.manual_seed(0)
+    fewer = drop_edges(edge_index, 0.4, True)
+    expected = model.eval()(x, fewer, table)
+    torch.testing.assert_close(found, expected)
+    whole = model(x, edge_index)
+    assert not torch.allclose(whole, expected)
+    plain = nfc_gcn(num_layers=num_layers, self_weight=2.0).eval()
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(plain(x, edge_index), whole)
+    lighter = nfc_gcn(num_layers=num_layers).eval()
+    lighter.load_state_dict(model.state_dict())
+    assert not torch.allclose(lighter(x, edge_index), whole)
+
+
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize("which", ["sparse_graph", "dense_graph"])
 def test_dropout_on_the_convolution_s_output(which, backend, request):
@@ -135,8 +180,9 @@ def test_shapes(conv, num_layers, sparse_graph):
             {"num_layers": 1, "classifier": "linear"},
             ["nfc.weight", "layers.0.weight", "classifier.weight", "classifier.bias"],
         ),
+        ({"num_layers": 1, "own_features": "mlp"}, ["nfc.weight", "layers.0.weight", "own.0.weight", "own.1.weight"]),
     ],
-    ids=["K=0", "K=1", "K=3", "classifier"],
+    ids=["K=0", "K=1", "K=3", "classifier", "own features"],
 )
 def test_parameters_by_the_names_they_are_saved_under(options, names):
     assert list(nfc_gcn(**options).state_dict()) == names
@@ -251,6 +297,8 @@ def test_repr():
         ({"map_dropout": 1}, "`map_dropout` must be at least 0 and below 1, got 1"),
         ({"representation_dropout": 1}, "`representation_dropout` must be at least 0 and below 1, got 1"),
         ({"dropout": 1.5}, "`dropout` must be at least 0 and below 1, got 1.5"),
+        ({"edge_dropout": 1}, "`edge_dropout` must be at least 0 and below 1, got 1"),
+        ({"self_weight": 0}, "`self_weight` must be above 0, got 0"),
         ({"bandwidth": 0}, "`bandwidth` must be at least 1, got 0"),
         ({"kernel_size": 41}, "`kernel_size` must be at most the number of features, 40, got 41; lower it"),
         ({"classifier": "liner"}, "unknown classifier 'liner'; did you mean 'linear'?"),

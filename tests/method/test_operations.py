@@ -7,7 +7,7 @@ import torch
 
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import plain_formulas
-from nfcgcn.method.operations import add_bias, dropout, multiply, propagate
+from nfcgcn.method.operations import add_bias, drop_edges, dropout, multiply, propagate
 
 WAYS = {"formula": plain_formulas, "as it runs": nullcontext}
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -58,13 +58,23 @@ def test_propagation_by_hand(way, four_nodes):
         torch.testing.assert_close(propagate(torch.eye(4).double(), four_nodes.edge_index), expected)
 
 
-def test_the_adjacency_is_the_matrix_that_propagates():
+@ways
+def test_a_loop_may_weigh_more_than_an_edge(way):
+    """Degrees are 2 + 2, 2 + 1 and 2 + 1: node 0 is between the others."""
+    edge_index, s = torch.tensor([[0, 1, 0, 2, 1], [1, 0, 2, 0, 1]]), 12**-0.5
+    expected = torch.tensor([[1 / 2, s, s], [s, 2 / 3, 0], [s, 0, 2 / 3]], dtype=torch.float64)
+    with way():
+        torch.testing.assert_close(propagate(torch.eye(3).double(), edge_index, 2.0), expected)
+
+
+@pytest.mark.parametrize("self_weight", [1.0, 0.3])
+def test_the_adjacency_is_the_matrix_that_propagates(self_weight):
     edge_index = messy_edges(30, 80, seed=1)
-    a = normalised_adjacency(edge_index, 30, torch.float64)
-    expected = propagate.formula(torch.eye(30).double(), edge_index)
+    a = normalised_adjacency(edge_index, 30, torch.float64, self_weight)
+    expected = propagate.formula(torch.eye(30).double(), edge_index, self_weight)
     torch.testing.assert_close(a.matrix.to_dense(), expected)
     torch.testing.assert_close(a.transpose.to_dense(), expected.mT)
-    assert normalised_adjacency(edge_index, 30, torch.float64) is a
+    assert normalised_adjacency(edge_index, 30, torch.float64, self_weight) is a
     assert normalised_adjacency(edge_index, 30).matrix.dtype == torch.float32
 
 
@@ -115,3 +125,20 @@ def test_biases(way):
         (out * h).sum().backward()
     torch.testing.assert_close(out, h + bias)
     torch.testing.assert_close(bias.grad, h.sum(0))
+
+
+def test_dropped_edges_go_in_both_directions_and_anew_each_time():
+    edge_index = messy_edges(200, 4000, seed=0)
+    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    assert drop_edges(edge_index, 0.3, False) is edge_index
+    assert drop_edges(edge_index, 0.0, True) is edge_index
+    torch.manual_seed(0)
+    first, second = (drop_edges(edge_index, 0.3, True) for _ in range(2))
+    assert 0.67 < first.shape[1] / edge_index.shape[1] < 0.73
+    pairs = [set(zip(*edges.tolist(), strict=True)) for edges in (first, second, edge_index)]
+    assert pairs[0] != pairs[1]
+    assert pairs[0] | pairs[1] < pairs[2]
+    for kept in pairs[:2]:
+        assert kept == {(target, source) for source, target in kept}
+    torch.manual_seed(0)
+    assert torch.equal(drop_edges(edge_index, 0.3, True), first)

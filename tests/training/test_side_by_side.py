@@ -132,6 +132,9 @@ def test_what_is_not_stacked(graph):
     assert refusal(dropping, x) == "dropout on the convolution's output needs all of it in memory"
     assert refusal([made[0], *dropping], x) == "the models differ in shape"
     assert refusal(models(1, classifier="linear"), x) == "a classifier follows the graph convolutions"
+    assert refusal(models(1, edge_dropout=0.3), x) == "`edge_dropout` is 0.3"
+    assert refusal(models(1, own_features="mlp"), x) == "`own_features` is mlp"
+    assert refusal(models(1, self_weight=2.0), x) == "`self_weight` is 2.0"
     assert refusal(models(1, backend="reference"), x) == "`backend` is reference"
 
 

@@ -250,8 +250,9 @@ SUGGESTED = "suggested"
 """The preset's name in a config whose settings :func:`suggest` chose."""
 SELECTED = "selected"
 """The preset's name in a config whose settings were chosen on validation nodes; see :mod:`selection`."""
-PRESETS = ("default", "nfc-paper", "paper")
-"""In the order in which they are tried: chosen for this library, from NFC-GCN's paper, from the model's own paper."""
+PRESETS = ("default", "nfc-paper", "paper", "tuned")
+"""In the order in which they are tried: chosen for this library, from NFC-GCN's paper, from the model's own paper, and
+tuned for accuracy, which is never used unless it is named."""
 
 
 def _fitting_preset(model: str, dataset: str | None, split: str | None) -> str:

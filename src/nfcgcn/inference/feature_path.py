@@ -73,9 +73,10 @@ class FeaturePath(ABC):
 
 
 class MapPath(FeaturePath):
-    """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps.
+    """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps, and beside it ``X V(1)``.
 
-    Without an activation, convolution and ``W`` are one linear map per slot, and no map is built.
+    Without an activation, convolution and ``W`` are one linear map per slot, and no map is built. ``V(1)``, which reads
+    the node's own features, reads slot 0, where the node itself stands; without ``own_features`` it has no columns.
     """
 
     def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
@@ -96,15 +97,24 @@ class MapPath(FeaturePath):
         self.hops[np.setdiff1d(np.arange(graph.num_nodes), self.sources)] = -1
         self.table = torch.from_numpy(np.searchsorted(self.sources, everywhere[self.rows]))
         self.local = torch.from_numpy(np.searchsorted(self.rows, nodes))
-        self.adjacency = _normalised(graph, self.rows)
+        self.adjacency = _normalised(graph, self.rows, self.config.self_weight)
         self.features = _scaled(model, graph, self.sources)
         self.x = _csr(self.features)
         self.shape = graph.features.shape
         sizes = {"bandwidth": self.config.bandwidth, "num_features": graph.num_features, "stride": self.config.stride}
-        self.composed = compose(self.weight, self.matrix, **sizes) if self.config.activation == "none" else None
+        own = [layer.get_parameter("weight").detach().mT for layer in self.model.own[:1]]
+        self.own = torch.cat([self.matrix.new_zeros(graph.num_features, 0), *own], dim=1)
+        self.composed = self._compose(sizes) if self.config.activation == "none" else None
         self._whole: Tensor | None = None
         self._seen: dict[float, tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}
+
+    def _compose(self, sizes: dict[str, int]) -> Tensor:
+        """Return one matrix per slot, ``[n, D, channels]``."""
+        of_maps = compose(self.weight, self.matrix, **sizes)
+        of_own = of_maps.new_zeros(*of_maps.shape[:2], self.own.shape[1])
+        of_own[0] = self.own
+        return torch.cat([of_maps, of_own], dim=2)
 
     def at(self, alpha: float) -> tuple[Tensor, Tensor]:
         if self.composed is not None:
@@ -123,8 +133,9 @@ class MapPath(FeaturePath):
         for rows in self._chunks():
             z = self._convolved(rows)
             h, slope = self._activate(alpha * z)
-            values.append(h @ self.matrix)
-            slopes.append((slope * z) @ self.matrix)
+            own = feature_map(self.x, self.table[rows, 0]) @ self.own
+            values.append(torch.cat([h @ self.matrix, alpha * own], dim=1))
+            slopes.append(torch.cat([(slope * z) @ self.matrix, own], dim=1))
         return torch.cat(values), torch.cat(slopes)
 
     def scores(self, p: Tensor) -> Tensor:
@@ -169,11 +180,13 @@ class MapPath(FeaturePath):
         """Return what each cell of these rows' maps added, ``[rows, n, D]``."""
         maps = feature_map(self.x, self.table[rows]).requires_grad_()
         z = convolve(maps, self.weight, stride=self.config.stride).flatten(1)
+        width = self.matrix.shape[1]
         gradient = torch.zeros_like(z)
         for alpha, weight, arriving in points:
             slope = self._activate(alpha * z.detach())[1]
-            gradient += weight * slope * (arriving[rows] @ self.matrix.mT)
+            gradient += weight * slope * (arriving[rows, :width] @ self.matrix.mT)
         (slopes,) = torch.autograd.grad(z, maps, gradient)
+        slopes[:, 0] += weighted(points)[rows, width:] @ self.own.mT
         cells: Doubles = (slopes * maps.detach()).numpy()
         return cells
 
@@ -290,10 +303,10 @@ def _scaled(model: NodeClassifier, graph: Graph, nodes: Ints) -> sp.csr_array:
     return sp.csr_array(parts, shape=tuple(x.shape))
 
 
-def _normalised(graph: Graph, rows: Ints) -> Sparse:
+def _normalised(graph: Graph, rows: Ints, self_weight: float) -> Sparse:
     """Return the normalised adjacency among `rows`, by the degrees in the whole graph."""
-    loops = sp.eye_array(len(rows), format="csr")
-    scale = sp.diags_array((np.diff(graph.adjacency.indptr)[rows] + 1.0) ** -0.5)
+    loops = self_weight * sp.eye_array(len(rows), format="csr")
+    scale = sp.diags_array((np.diff(graph.adjacency.indptr)[rows] + self_weight) ** -0.5)
     return Sparse.from_csr(_csr(sp.csr_array(scale @ (graph.adjacency[rows][:, rows] + loops) @ scale)))
 
 

@@ -77,16 +77,20 @@ def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
 
 
 @remembered
-def normalised_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Sparse:
-    r"""Return :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`, where each node has one loop.
+def normalised_adjacency(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_weight: float = 1.0
+) -> Sparse:
+    r"""Return :math:`\hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}`: each node has one loop, of weight ``w``.
 
     Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
     """
     check_range(edge_index, num_nodes)
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    scale = (torch.bincount(target, minlength=num_nodes).to(dtype) + self_weight).rsqrt()
     loops = torch.arange(num_nodes, device=edge_index.device)
-    source, target = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops.expand(2, -1)], dim=1)
-    scale = torch.bincount(target, minlength=num_nodes).to(dtype).rsqrt()
-    return Sparse.from_entries(target, source, scale[source] * scale[target], size=(num_nodes, num_nodes))
+    rows, columns = torch.cat([target, loops]), torch.cat([source, loops])
+    values = torch.cat([scale[source] * scale[target], self_weight * scale.square()])
+    return Sparse.from_entries(rows, columns, values, size=(num_nodes, num_nodes))
 
 
 def with_transpose(matrix: Tensor) -> Sparse:

@@ -12,7 +12,9 @@ from nfcgcn.method.operations import Rows, add_bias, multiply, propagate
 class GraphConv(nn.Module):
     r"""Average a linear map of the neighbours with symmetric normalisation: Kipf and Welling's layer, without bias.
 
-    .. math:: H' = \hat A H W, \qquad \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}
+    .. math:: H' = \hat A H W, \qquad \hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}
+
+    where ``w``, `self_weight`, is 1 in their layer.
 
     Shapes: ``x [N, in_channels]`` dense or CSR, ``edge_index [2, E]``, output ``[N, out_channels]``.
 
@@ -21,9 +23,10 @@ class GraphConv(nn.Module):
     torch.Size([2, 1])
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, self_weight: float = 1.0) -> None:
         super().__init__()
         prepare()
+        self.self_weight = self_weight
         self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
         self.reset_parameters()
 
@@ -33,7 +36,7 @@ class GraphConv(nn.Module):
 
     def forward(self, x: Rows, edge_index: Tensor) -> Tensor:
         """Return ``A_hat x W``."""
-        return propagate(multiply(x, self.weight), edge_index)
+        return propagate(multiply(x, self.weight), edge_index, self.self_weight)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.weight.shape[0]}, {self.weight.shape[1]})"
@@ -45,8 +48,10 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Draw the weights again."""
         nn.init.xavier_uniform_(self.weight)
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, input: Rows) -> Tensor:
-        """Return ``input W + b``."""
-        return add_bias(multiply(input, self.weight.mT), self.bias)
+        """Return ``input W + b``, or ``input W`` if the layer has no bias."""
+        h = multiply(input, self.weight.mT)
+        return h if self.bias is None else add_bias(h, self.bias)

@@ -15,10 +15,13 @@ from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
-from nfcgcn.method.operations import add_bias, dropout, propagate
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.method.operations import add_bias, drop_edges, dropout, propagate
+from nfcgcn.settings import rate, setting, settings_of, takes
 
 Classifier = Literal["none", "linear"]
+OwnFeatures = Literal["none", "mlp"]
+ADDITIONS = ("edge_dropout", "own_features", "self_weight")
+"""Settings that are ours, not the paper's; all are off by default."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,20 @@ class NFCGCNConfig(NodeFeatureConvConfig, ClassifierConfig):
     representation_dropout: float = rate(0.0, "dropout on the node-feature convolution's output")
     dropout: float = rate(0.5, "dropout on the inputs of graph convolutions 2 to K")
     classifier: Classifier = setting("none", "a further layer from classes to classes")
+    edge_dropout: float = rate(0.0, "not the paper's: edges that graph convolutions leave out, anew in every step")
+    own_features: OwnFeatures = setting("none", "not the paper's: adds the scores of a perceptron on the node alone")
+    self_weight: float = setting(1.0, "not the paper's unless 1: weight of a node's loop in the adjacency", above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.classifier == "linear" and not self.num_layers:
             raise ConfigError("`classifier` must be none with `num_layers` 0, where a linear layer classifies already")
+
+    @property
+    def additions(self) -> list[str]:
+        """The settings in use that are not the paper's."""
+        declared = settings_of(type(self))
+        return [name for name in ADDITIONS if getattr(self, name) != declared[name].default]
 
 
 class NFCGCN(NodeClassifier):
@@ -46,6 +58,11 @@ class NFCGCN(NodeClassifier):
     Representation Learning", Zhang, Song, Aletras and Lu). With ``num_layers=0`` a linear layer classifies
     :math:`H^{(0)}`. With ``classifier="linear"`` the last graph convolution has its ReLU too, and a linear layer from
     classes to classes follows.
+
+    Three settings are ours, not the paper's, and off by default. ``edge_dropout`` leaves out edges in the graph
+    convolutions of a training step, drawn anew for each, and normalises what is left; evaluation uses all edges.
+    ``own_features="mlp"`` adds :math:`\mathrm{ReLU}(X V^{(1)}) V^{(2)}`, what a node says without its neighbours.
+    ``self_weight`` is the weight of a node's loop in :math:`\hat A`.
 
     Args:
         in_channels: features per node.
@@ -72,12 +89,14 @@ class NFCGCN(NodeClassifier):
         self.nfc = NodeFeatureConv(in_channels, config=config, seed=seed)
         hidden = [config.hidden_channels] * (config.num_layers - 1)
         widths = [self.nfc.out_channels, *hidden, out_channels][: config.num_layers + 1]
-        self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
+        self.layers = nn.ModuleList(GraphConv(*sizes, self_weight=config.self_weight) for sizes in pairwise(widths))
         # Paper: the parameter table has a further "classifier layer" from classes to classes; without it the results
         # are the paper's, with it they are worse. By default it is used only without graph convolutions.
         last = widths[-1]
         linear = config.classifier == "linear" or not config.num_layers
         self.classifier = Linear(last, out_channels) if linear else None
+        own = [in_channels, config.hidden_channels, out_channels] if config.own_features == "mlp" else []
+        self.own = nn.ModuleList(Linear(*sizes, bias=False) for sizes in pairwise(own))
 
     def forward(
         self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
@@ -91,14 +110,32 @@ class NFCGCN(NodeClassifier):
     def read(
         self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
     ) -> Tensor:
-        """Return ``H(0) W`` for the first matrix ``W`` after the convolution, ``[N, channels]``."""
-        drop = self.config.representation_dropout
+        """Return ``H(0) W`` for the first matrix ``W`` after the convolution, ``[N, channels]``.
+
+        With ``own_features``, ``X V(1)`` stands beside it, in the last columns.
+        """
+        x, drop = self.scale(x), self.config.representation_dropout
         h: Tensor = self.nfc.project(
-            self.scale(x), edge_index, self.first_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
+            x, edge_index, self.first_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
         )
-        return h
+        if not len(self.own):
+            return h
+        return torch.cat([h, self.own[0](dropout(x, self.config.map_dropout, self.training))], dim=1)
 
     def finish(self, h: Tensor, edge_index: Any) -> Tensor:
+        """Return the class scores that follow from what :meth:`read` returns."""
+        if not len(self.own):
+            return self._classify(h, edge_index)
+        h, own = self._split(h)
+        alone: Tensor = self.own[1](dropout(F.relu(own), self.config.dropout, self.training))
+        return self._classify(h, edge_index) + alone
+
+    def _split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``H(0) W`` and ``X V(1)``, which :meth:`read` put side by side."""
+        width = self.first_matrix.shape[1]
+        return h[:, :width], h[:, width:]
+
+    def _classify(self, h: Tensor, edge_index: Any) -> Tensor:
         """Return the class scores that follow from ``H(0) W``."""
         if self.classifier is None:
             return self._convolve(h, edge_index)
@@ -109,7 +146,8 @@ class NFCGCN(NodeClassifier):
 
     def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
         """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``H(0) W(1)``."""
-        h = propagate(h, edge_index)
+        edge_index = drop_edges(edge_index, self.config.edge_dropout, self.training)
+        h = propagate(h, edge_index, self.config.self_weight)
         for layer in self.layers[1 : -1 if without_last else None]:
             h = layer(dropout(F.relu(h), self.config.dropout, self.training), edge_index)
         return h
@@ -120,7 +158,7 @@ class NFCGCN(NodeClassifier):
         if depth <= 0:
             laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
             return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
-        h = self.read(x, edge_index, neighbours)
+        h, _ = self._split(self.read(x, edge_index, neighbours))
         h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
 
@@ -141,10 +179,10 @@ class NFCGCN(NodeClassifier):
         return self.classifier.weight.mT
 
     def decayed_parameters(self) -> list[nn.Parameter]:
-        """List the weights of the layer that reads ``H(0)``."""
+        """List the weights of the layer that reads ``H(0)``, and of the one that reads the node's own features."""
         # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer only.
         layer = self.layers[0] if len(self.layers) else self.classifier
-        return list(layer.parameters())[:1]  # type: ignore[union-attr]
+        return [layer.weight, *(own.weight for own in self.own[:1])]  # type: ignore[union-attr,list-item]
 
 
 @remembered

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nfcgcn.graph import csr_tensor
 from nfcgcn.method.acceleration import accelerated
+from nfcgcn.randomness import hashed
 
 Rows = Any
 """What a layer multiplies: a tensor ``[N, F]``, dense or CSR, or an object of the kernels that replaces one."""
@@ -39,14 +40,23 @@ def add_bias(h: Tensor, bias: Tensor) -> Tensor:
 
 
 @accelerated
-def propagate(h: Tensor, edge_index: Tensor) -> Tensor:
-    r"""Return :math:`\hat A h` with :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`.
+def propagate(h: Tensor, edge_index: Tensor, self_weight: float = 1.0) -> Tensor:
+    r"""Return :math:`\hat A h` with :math:`\hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}`.
 
     Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
-    Every node has exactly one loop, whether or not `edge_index` has loops.
+    Every node has exactly one loop, of weight ``w`` (`self_weight`), whether or not `edge_index` has loops.
     """
     source, target = edge_index[0], edge_index[1]
     weight = (source != target).to(h.dtype)
-    scale = torch.ones_like(h[:, 0]).index_add(0, target, weight).rsqrt()
+    scale = torch.full_like(h[:, 0], self_weight).index_add(0, target, weight).rsqrt()
     weight = weight * scale[source] * scale[target]
-    return (h * scale.square()[:, None]).index_add(0, target, h[source] * weight[:, None])
+    own = self_weight * scale.square()
+    return (h * own[:, None]).index_add(0, target, h[source] * weight[:, None])
+
+
+def drop_edges(edge_index: Tensor, rate: float, training: bool) -> Tensor:
+    """In training, leave out edges with probability `rate`, both directions of an edge together."""
+    if not training or rate == 0:
+        return edge_index
+    seed = int(torch.randint(2**62, ()))
+    return edge_index[:, hashed(seed, edge_index.amin(0), edge_index.amax(0)) >= round(rate * 2**32)]

@@ -27,6 +27,8 @@ def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
         return "dropout on the convolution's output needs all of it in memory"
     if config.classifier != "none":
         return "a classifier follows the graph convolutions"
+    if config.additions:
+        return f"`{config.additions[0]}` is {getattr(config, config.additions[0])}"
     if config.backend not in ("auto", "gpu"):
         return f"`backend` is {config.backend}"
     return kernel_refusal("gpu", x, first.nfc.weight, first.first_matrix)
