@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -145,6 +146,16 @@ def test_copies_stay_last_behind_opposite_neighbours():
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.1]])
     table = torch.tensor([[0, 1, 2, 0], [1, 0, 1, 1], [2, 0, 2, 2]])
     assert order_by_similarity(x, table).tolist() == [[0, 2, 1, 0], [1, 0, 1, 1], [2, 0, 2, 2]]
+
+
+@pytest.mark.parametrize("power", [-110, 100])
+@pytest.mark.parametrize("form", ["sparse_graph", "dense_graph"])
+def test_rows_of_any_magnitude_are_ordered_alike(form, power, request):
+    graph = request.getfixturevalue(form)
+    extreme = replace(graph, features=(graph.features * 2.0**power).astype(np.float32))
+    one, other = (sample_neighbours(g, bandwidth=6, slot_order="similarity") for g in (graph, extreme))
+    assert (one == other).all()
+    assert (one != sample_neighbours(graph, bandwidth=6)).any()
 
 
 def test_similarity_is_an_angle_and_not_a_length():

@@ -21,23 +21,33 @@ def scale_features(x: Tensor, scale: FeatureScale) -> Tensor:
     return x if scale == "given" else _divided(x, scale)
 
 
+def moderate(x: Tensor) -> Tensor:
+    """Return ``x`` with rows of extreme magnitude multiplied by a power of two; the others keep their bits.
+
+    The squares of its values and their sums neither overflow nor vanish.
+    """
+    if x.layout != torch.sparse_csr:
+        return x * _safe_factor(x.detach().abs().amax(1))[:, None] if x.shape[1] else x
+    factors = _safe_factor(_per_row(x, x.values().detach().abs(), "max"))
+    return csr_tensor(x.crow_indices(), x.col_indices(), x.values() * _per_value(x, factors), x.shape)
+
+
 @remembered
 def _divided(x: Tensor, scale: FeatureScale) -> Tensor:
+    x = moderate(x)
     if x.layout != torch.sparse_csr:
-        x = x * _safe_factor(x.detach().abs().amax(1))[:, None] if x.shape[1] else x
         return x / _nonzero(x.sum(1) if scale == "row-sum" else torch.linalg.vector_norm(x, dim=1))[:, None]
-    starts, values = x.crow_indices(), x.values()
-    counts = starts.diff()
+    values = x.values()
+    sizes = _per_row(x, values, "sum") if scale == "row-sum" else _per_row(x, values.square(), "sum").sqrt()
+    return csr_tensor(x.crow_indices(), x.col_indices(), values / _per_value(x, _nonzero(sizes)), x.shape)
 
-    def per_row(terms: Tensor, reduce: str) -> Tensor:
-        return torch.segment_reduce(terms, reduce, offsets=starts, axis=0, unsafe=True, initial=0.0)
 
-    def per_value(sizes: Tensor) -> Tensor:
-        return torch.repeat_interleave(sizes, counts, output_size=len(values))
+def _per_row(x: Tensor, terms: Tensor, reduce: str) -> Tensor:
+    return torch.segment_reduce(terms, reduce, offsets=x.crow_indices(), axis=0, unsafe=True, initial=0.0)
 
-    values = values * per_value(_safe_factor(per_row(values.detach().abs(), "max")))
-    sizes = per_row(values, "sum") if scale == "row-sum" else per_row(values.square(), "sum").sqrt()
-    return csr_tensor(starts, x.col_indices(), values / per_value(_nonzero(sizes)), x.shape)
+
+def _per_value(x: Tensor, sizes: Tensor) -> Tensor:
+    return torch.repeat_interleave(sizes, x.crow_indices().diff(), output_size=len(x.values()))
 
 
 def _safe_factor(largest: Tensor) -> Tensor:

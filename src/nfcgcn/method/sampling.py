@@ -12,6 +12,7 @@ from torch import Tensor
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.method.acceleration import accelerated, remembered
+from nfcgcn.method.features import moderate
 from nfcgcn.randomness import hash_seed, hashed
 
 SlotOrder = Literal["random", "similarity"]
@@ -147,6 +148,7 @@ def _similarity(unit: Any, nodes: Ints, others: Ints) -> Any:
 
 
 def _unit_rows(x: Tensor) -> sp.csr_array | Floats:
+    x = moderate(x)
     if x.layout != torch.sparse_csr:
         norms = np.linalg.norm(x.numpy(), axis=1, keepdims=True)
         return np.asarray(x.numpy() / np.where(norms > 0, norms, 1), dtype=np.float32)
