@@ -378,8 +378,13 @@ def runs(draw: Draw, folder: Path) -> nfcgcn.Graph | None:
         state = load_file(weights)
         for name in list(state):
             if draw.chance(0.4):
-                turned = lambda w: w.transpose(0, -1)  # noqa: E731
-                changes = (torch.Tensor.double, torch.Tensor.int, torch.Tensor.half, turned, torch.zeros_like)
+                changes = (
+                    torch.Tensor.double,
+                    torch.Tensor.int,
+                    torch.Tensor.half,
+                    torch.Tensor.ravel,
+                    torch.zeros_like,
+                )
                 filled = torch.full_like(state[name], min(draw.one(NUMBERS), 3e38))
                 state[name] = filled if kind == "other values" else draw.one(changes)(state[name]).contiguous()
         save_file(state, weights)
@@ -496,7 +501,8 @@ def forked(number: int, *, memory: int = MEMORY) -> tuple[bool, str]:
                 os.dup2(silent, 2)
                 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
                 resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-                signal.alarm(SECONDS)
+                resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))  # whatever else the machine does
+                signal.alarm(20 * SECONDS)  # for a case that waits for something
                 message = run_case(number, Path(name))
                 code = 0
             except BaseException:

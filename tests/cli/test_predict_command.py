@@ -314,7 +314,9 @@ def test_a_saved_run_knows_its_classes(digits_run):
 def test_train_says_which_settings_it_took_from_the_graph(run, own, monkeypatch, more, kept):
     monkeypatch.setattr(GraphSource, "dataset", None)
     graph = own()
-    code, _, err = run("train", "digits", "--split", "ratio", "--set", "epochs=2", *more, "--out", "here")
+    code, _, err = run(
+        "train", "digits", "--split", "ratio", "--set", "epochs=2", "--no-select", *more, "--out", "here"
+    )
     assert code == 0, err
     text = " ".join(err.split())
     listed = text.partition("settings for this graph: ")[2].partition("; `nfcgcn inspect` says why")[0]

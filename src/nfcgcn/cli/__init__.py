@@ -29,7 +29,10 @@ COMMANDS = {
     "explain": ("explain", "Show which features of which nodes decided the class of a node."),
     "inspect": ("inspect", "Describe a graph and suggest settings for it, with reasons; nothing is trained."),
     "tune": ("tune", "Search for settings that do better on validation nodes, and write them as a preset."),
-    "compare": ("compare", "Compare models on a graph: the same splits, settings chosen in the same way, differences."),
+    "compare": (
+        "compare",
+        "Compare models on a graph: the same splits, settings chosen in the same way, paired differences.",
+    ),
     "export": (
         "export",
         "Write a run's model as a program that needs only PyTorch to run, for graphs of any size.",

@@ -14,7 +14,7 @@ from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
-from nfcgcn.reports import Page, comparison_page, render
+from nfcgcn.reports import Page, render, render_comparison
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
 
 FOLDER = Path("runs/reproduction")
@@ -41,7 +41,8 @@ def report(
     if not is_run and not is_comparison:
         write_page(folder, device=device)
     elif device is not None:
-        raise ConfigError(f"--device is for the page of the reproduction; {folder} holds none")
+        what = "a run" if is_run else "a comparison"
+        raise ConfigError(f"--device is for the page of the reproduction; {folder} holds {what}")
     elif is_run:
         write_run_page(folder)
     else:
@@ -59,7 +60,7 @@ def write_comparison_page(folder: Path) -> None:
     path, stored = folder / "comparison.html", folder / COMPARISON
     files.check_writable(path)
     with files.parsing(stored, "comparison"):
-        html = comparison_page.render(json.loads(files.read_regular(stored, MOST_BYTES)))
+        html = render_comparison(json.loads(files.read_regular(stored, MOST_BYTES)))
     files.write_text(path, html)
     out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 

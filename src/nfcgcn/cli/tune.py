@@ -20,8 +20,8 @@ from nfcgcn.config.registry import PRESETS, make_config
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import summarise
 from nfcgcn.kernels.threads import available
-from nfcgcn.reports.search_page import (
-    TITLE,
+from nfcgcn.reports import (
+    SEARCH_TITLE,
     ScoresOnTest,
     SearchedSetting,
     SearchPage,
@@ -110,7 +110,7 @@ def tune(
     study = study_file or preset_file.with_suffix(".study.jsonl")
     page = page_file or preset_file.with_suffix(".html")
     check_preset_path(preset_file)
-    check_ours(page, f"<title>{TITLE}: ", option="--page")
+    check_ours(page, f"<title>{SEARCH_TITLE}: ", option="--page")
     for path in (preset_file, study, page):
         files.check_writable(path)
     graph = source.load(options)

@@ -252,8 +252,6 @@ class _Race:
         Return them, and how many times the work of a plain run that was.
         """
         tried[0] = self._run(0, tried[0], 0, math.inf)
-        if tried[0].score == -math.inf:
-            raise DivergedError(tried[0].trials[0].note)
         plain = self._plain_work(tried[0].trials[0])
         left = COST * plain - tried[0].trials[0].work
         numbers = list(range(1, len(tried)))
@@ -307,6 +305,8 @@ class _Race:
         except _OutOfBudgetError:
             whole = False
         except (DivergedError, ConfigError, MemoryError, torch.OutOfMemoryError) as error:
+            if not number and not draw:  # the settings that the user asked for
+                raise
             note = one_line(error) or type(error).__name__
         outcome: Outcome = "failed" if note else candidate.outcome
         return replace(candidate, trials=(*candidate.trials, Trial(config, history, note, whole)), outcome=outcome)

@@ -1,18 +1,27 @@
 """Pages and figures from results; nothing is trained here.
 
-`render` makes the page of a run. `node_reasons` and `class_reasons` turn explanations into a table, a picture, a page
+`render` makes the page of a run, `render_comparison` that of a comparison of models, `render_search` that of a search
+for settings. `node_reasons` and `class_reasons` turn explanations into a table, a picture, a page
 and a CSV file. The rest is what other pages are made of: templates (`fill`, `image`) and numbers as text.
 """
 
 from __future__ import annotations
 
+from nfcgcn.reports.comparison_page import render as render_comparison
 from nfcgcn.reports.explanation_page import Reasons, class_reasons, find_node, node_reasons, write_cell
 from nfcgcn.reports.html import counted, duration, fill, image
 from nfcgcn.reports.run_page import Page, render
+from nfcgcn.reports.search_page import TITLE as SEARCH_TITLE
+from nfcgcn.reports.search_page import ScoresOnTest, SearchedSetting, SearchPage, ShownTrial, points, render_search
 
 __all__ = [
+    "SEARCH_TITLE",
     "Page",
     "Reasons",
+    "ScoresOnTest",
+    "SearchPage",
+    "SearchedSetting",
+    "ShownTrial",
     "class_reasons",
     "counted",
     "duration",
@@ -20,6 +29,9 @@ __all__ = [
     "find_node",
     "image",
     "node_reasons",
+    "points",
     "render",
+    "render_comparison",
+    "render_search",
     "write_cell",
 ]

@@ -184,7 +184,8 @@ def _run(
         "results": rows,
         **environment(device),
     }
-    return Comparison(values, tuple(series.failed.values()))
+    failed = [series.failed.get((setup.dataset, setup.model)) for setup in started]
+    return Comparison(values, tuple(line for line in failed if line))
 
 
 def _rows(
