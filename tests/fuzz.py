@@ -378,13 +378,8 @@ def runs(draw: Draw, folder: Path) -> nfcgcn.Graph | None:
         state = load_file(weights)
         for name in list(state):
             if draw.chance(0.4):
-                changes = (
-                    torch.Tensor.double,
-                    torch.Tensor.int,
-                    torch.Tensor.half,
-                    torch.Tensor.ravel,
-                    torch.zeros_like,
-                )
+                kinds = (torch.Tensor.double, torch.Tensor.int, torch.Tensor.half)
+                changes = (*kinds, torch.Tensor.ravel, torch.zeros_like)
                 filled = torch.full_like(state[name], min(draw.one(NUMBERS), 3e38))
                 state[name] = filled if kind == "other values" else draw.one(changes)(state[name]).contiguous()
         save_file(state, weights)
