@@ -25,7 +25,7 @@ from nfcgcn.inference.checkpoint import load_run, save_run
 from nfcgcn.inference.export import EXPORTABLE
 from nfcgcn.inference.feature_path import reach
 from nfcgcn.method.acceleration import plain_formulas
-from nfcgcn.method.model import ADDITIONS, NFCGCNConfig
+from nfcgcn.method.additions import ADDITIONS
 from nfcgcn.settings import settings_of
 
 N, D, CLASSES = 60, 23, 3
@@ -299,8 +299,7 @@ APPLIES = {
     "side by side": lambda model: MODELS[model].model is NFCGCN,
     "an appended node": lambda model: model != "lgcn",  # normalises over all nodes at hand
 }
-OFF = {name: settings_of(NFCGCNConfig)[name].default for name in ADDITIONS}
-ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **OFF}}
+ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **ADDITIONS}}
 """Settings without which a route refuses a model."""
 EXPENSIVE = {"exported": 9, "side by side": 6, "explanation": 12, "saved and loaded": 6, "estimator": 6}
 """How many cases of a model are tried, where one takes long: the first ones, which cover most pairs."""

@@ -15,7 +15,7 @@ from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.evaluation import describe, predict, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import CheckpointError, load_run, save_run
-from nfcgcn.method.model import ADDITIONS
+from nfcgcn.method.additions import ADDITIONS
 
 
 def message(text):

@@ -8,14 +8,15 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.method.additions import AdditionsConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv
-from nfcgcn.method.operations import dropout
+from nfcgcn.method.operations import drop_edges, dropout
 from nfcgcn.settings import rate, setting, takes
 
 
 @dataclass(frozen=True)
-class GCNConfig(ClassifierConfig):
+class GCNConfig(AdditionsConfig, ClassifierConfig):
     """The settings of GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last", low=1)
@@ -29,7 +30,8 @@ class GCN(NodeClassifier):
     .. math:: H^{(l)} = \mathrm{ReLU}(\hat A H^{(l-1)} W^{(l)}), \qquad H^{(0)} = X
 
     Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments see
-    :class:`GCNConfig`.
+    :class:`GCNConfig`. ``edge_dropout``, ``own_features`` and ``self_weight`` are not the paper's; they do here what
+    they do in :class:`~nfcgcn.NFCGCN`.
     """
 
     config: GCNConfig
@@ -38,21 +40,35 @@ class GCN(NodeClassifier):
     def __init__(self, in_channels: int, out_channels: int, *, config: GCNConfig) -> None:
         super().__init__(in_channels, out_channels, config)
         widths = [in_channels, *[config.hidden_channels] * (config.num_layers - 1), out_channels]
-        self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
+        self.layers = nn.ModuleList(GraphConv(*sizes, self_weight=config.self_weight) for sizes in pairwise(widths))
+        self.own = own_layers(config, in_channels, config.hidden_channels, out_channels)
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
-        h = self.scale(x)
-        for layer in self.layers[:-1]:
-            h = F.relu(layer(dropout(h, self.config.dropout, self.training), edge_index))
-        return h
+        return self._hidden(self.scale(x), self._edges(edge_index))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
-        scores: Tensor = self.layers[-1](h, edge_index)
-        return scores
+        x, edges = self.scale(x), self._edges(edge_index)
+        scores: Tensor = self.layers[-1](self._dropped(self._hidden(x, edges)), edges)
+        if not len(self.own):
+            return scores
+        alone: Tensor = self.own[1](self._dropped(F.relu(self.own[0](self._dropped(x)))))
+        return scores + alone
+
+    def _hidden(self, h: Tensor, edges: Tensor) -> Tensor:
+        """Return ``H(K-1)``."""
+        for layer in self.layers[:-1]:
+            h = F.relu(layer(self._dropped(h), edges))
+        return h
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        return dropout(h, self.config.dropout, self.training)  # type: ignore[no-any-return]
+
+    def _edges(self, edge_index: Tensor) -> Tensor:
+        """Return the edges of this pass: in training, what ``edge_dropout`` leaves."""
+        return drop_edges(edge_index, self.config.edge_dropout, self.training)
 
     def decayed_parameters(self) -> list[nn.Parameter]:
-        """List the first layer's weights, the only ones that the authors' code regularises."""
-        return list(self.layers[0].parameters())
+        """List the weights that read the features; the authors' code regularises no others."""
+        return [*self.layers[0].parameters(), *(weight for own in self.own[:1] for weight in own.parameters())]

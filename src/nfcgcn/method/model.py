@@ -12,20 +12,18 @@ from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
 from nfcgcn.method.acceleration import remembered
+from nfcgcn.method.additions import AdditionsConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
 from nfcgcn.method.operations import add_bias, drop_edges, dropout, propagate
-from nfcgcn.settings import rate, setting, settings_of, takes
+from nfcgcn.settings import rate, setting, takes
 
 Classifier = Literal["none", "linear"]
-OwnFeatures = Literal["none", "mlp"]
-ADDITIONS = ("edge_dropout", "own_features", "self_weight")
-"""Settings that are ours, not the paper's; all are off by default."""
 
 
 @dataclass(frozen=True)
-class NFCGCNConfig(NodeFeatureConvConfig, ClassifierConfig):
+class NFCGCNConfig(AdditionsConfig, NodeFeatureConvConfig, ClassifierConfig):
     """The settings of NFC-GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last", low=1)
@@ -33,20 +31,11 @@ class NFCGCNConfig(NodeFeatureConvConfig, ClassifierConfig):
     representation_dropout: float = rate(0.0, "dropout on the node-feature convolution's output")
     dropout: float = rate(0.5, "dropout on the inputs of graph convolutions 2 to K")
     classifier: Classifier = setting("none", "a further layer from classes to classes")
-    edge_dropout: float = rate(0.0, "not the paper's: edges that graph convolutions leave out, anew in every step")
-    own_features: OwnFeatures = setting("none", "not the paper's: adds the scores of a perceptron on the node alone")
-    self_weight: float = setting(1.0, "not the paper's unless 1: weight of a node's loop in the adjacency", above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.classifier == "linear" and not self.num_layers:
             raise ConfigError("`classifier` must be none with `num_layers` 0, where a linear layer classifies already")
-
-    @property
-    def additions(self) -> list[str]:
-        """The settings in use that are not the paper's."""
-        declared = settings_of(type(self))
-        return [name for name in ADDITIONS if getattr(self, name) != declared[name].default]
 
 
 class NFCGCN(NodeClassifier):
@@ -95,8 +84,7 @@ class NFCGCN(NodeClassifier):
         last = widths[-1]
         linear = config.classifier == "linear" or not config.num_layers
         self.classifier = Linear(last, out_channels) if linear else None
-        own = [in_channels, config.hidden_channels, out_channels] if config.own_features == "mlp" else []
-        self.own = nn.ModuleList(Linear(*sizes, bias=False) for sizes in pairwise(own))
+        self.own = own_layers(config, in_channels, config.hidden_channels, out_channels)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 from nfcgcn.config.registry import Config, make_config
 from nfcgcn.data import DATASETS
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.method.model import ADDITIONS, NFCGCNConfig
-from nfcgcn.settings import one_line, settings_of
+from nfcgcn.method.additions import ADDITIONS
+from nfcgcn.settings import one_line
 from nfcgcn.training.values import Stopping
 
 if sys.version_info >= (3, 11):
@@ -101,8 +101,7 @@ class Setup:
         """A digest of the setup: two setups share it only if they are equal."""
         held = [sorted(self.held)] if self.held else []
         # Settings that came later count only if they are in use, so that older runs keep their ids.
-        later = {name: settings_of(NFCGCNConfig)[name].default for name in ADDITIONS}
-        values = {name: value for name, value in self.values.items() if later.get(name) != value or name not in later}
+        values = {k: v for k, v in self.values.items() if k not in ADDITIONS or v != ADDITIONS[k]}
         content = json.dumps([self.kind, self.dataset, self.model, values, *held], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

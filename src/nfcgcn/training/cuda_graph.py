@@ -300,6 +300,8 @@ def make_net(
         raise Refusal(reason)
     if type(model).score_nodes is not NodeClassifier.score_nodes:
         raise Refusal("the model samples nodes for every step")
+    if getattr(model.config, "edge_dropout", 0):
+        raise Refusal("the model leaves out edges, other ones in every step")
     return One(model, x, edge_index)
 
 
