@@ -201,9 +201,15 @@ def candidates(graph: Graph, config: Config, held: Collection[str] = ()) -> Iter
         kernel_size, stride = window(graph.num_features, FINE, FINE)
         finer = {"kernel_size": kernel_size.value, "stride": stride.value}
         alone = {"bandwidth": 1}
-        strong = {**dropout, **decay, **finer}
+        strong = {**dropout, **finer}
         noise, windows = "drawn neighbours add noise where they are many", "smaller windows tell more features apart"
-        options = [(alone, noise), (strong, f"{few}; {windows}"), ({**alone, **strong}, f"{noise}; {few}; {windows}")]
+        # With 16 splits of Amazon Photo and of Coauthor CS, and one slot, the suggested decay did better on validation
+        # nodes than a stronger one, by 0.2 and 0.1 points.
+        options = [
+            (alone, noise),
+            ({**strong, **decay}, f"{few}; {windows}"),
+            ({**alone, **strong}, f"{noise}; more dropout keeps a model from learning few labels by heart; {windows}"),
+        ]
     for changes, reason in options:
         if changed := _changed(config, changes, held):
             yield Candidate(*changed, reason)
