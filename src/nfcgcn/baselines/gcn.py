@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.graph import Edges
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv
 from nfcgcn.method.operations import dropout
@@ -33,6 +34,7 @@ class GCN(NodeClassifier):
     """
 
     config: GCNConfig
+    takes_weights = True
 
     @takes(GCNConfig, positional=("hidden_channels", "num_layers"))
     def __init__(self, in_channels: int, out_channels: int, *, config: GCNConfig) -> None:
@@ -40,14 +42,14 @@ class GCN(NodeClassifier):
         widths = [in_channels, *[config.hidden_channels] * (config.num_layers - 1), out_channels]
         self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise(widths))
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
         h = self.scale(x)
         for layer in self.layers[:-1]:
             h = F.relu(layer(dropout(h, self.config.dropout, self.training), edge_index))
         return h
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
         scores: Tensor = self.layers[-1](h, edge_index)
