@@ -240,7 +240,7 @@ def test_pyg_round_trip(sparse):
         node_names=["n", "m", "o"], feature_names=["f", "g"], class_names=["yes", "no"],
     )  # fmt: skip
     split = Split(ids(0), ids(2), ids())
-    data = graph.to_pyg(split)
+    data = graph.to_pyg(split, dense=False)
     assert data.num_nodes == 3
     assert data.x.layout == (torch.sparse_csr if sparse else torch.strided)
     assert data.train_mask.tolist() == [True, False, False]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 Ints = npt.NDArray[np.int64]
+MOST_DENSE = 2**28
+"""Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
 
 
@@ -170,6 +172,8 @@ class Graph:
                 f"`features` must have one row per node: {adjacency.shape[0]} nodes, got {x.shape[0]} rows"
             )
         weights = entries.data[present] if weighted else None
+        if weights is None and (entries.data[present] != 1).any():
+            others.setdefault("reading", "not used: the entries of the matrix as weights; weighted=True uses them")
         return cls.from_edges(np.stack(entries.coords)[:, present], x, labels=labels, weights=weights, **others)
 
     @classmethod
@@ -193,6 +197,7 @@ class Graph:
         y = data.y
         if y is not None and (y.dim() != 1 or y.is_floating_point()):
             raise GraphError(f"the PyG data's `y` must be one integer class per node, got {y.dtype} {list(y.shape)}")
+        unused = [key for key in ("edge_weight", "edge_attr") if weight is None and data.get(key) is not None]
         return cls.from_edges(
             edge_index.cpu().numpy(),
             _from_tensor(data.x.detach().cpu()),
@@ -203,13 +208,21 @@ class Graph:
             feature_names=data.get("feature_names"),
             class_names=data.get("class_names"),
             given=_given_split(data, data.x.shape[0], data.get("name") or name),
+            reading=f"not used: `{unused[0]}` as weights; weight='{unused[0]}' uses it" if unused else None,
         )
 
-    def to_pyg(self, split: Split | None = None) -> Data:
-        """Return a PyTorch Geometric ``Data``; sparse features become a torch CSR tensor, a split becomes masks."""
+    def to_pyg(self, split: Split | None = None, *, dense: bool | None = None) -> Data:
+        """Return a PyTorch Geometric ``Data``; a split becomes masks, weights become ``edge_weight``.
+
+        Most transforms of PyG read dense features only. So sparse features become dense if that takes at most 256 MiB;
+        larger ones become a torch CSR tensor. ``dense`` decides it otherwise.
+        """
         from torch_geometric.data import Data
 
-        data = Data(x=self.x, edge_index=self.edge_index, y=self.y, num_nodes=self.num_nodes, name=self.name)
+        if dense is None:
+            dense = 4 * self.num_nodes * self.num_features <= MOST_DENSE
+        x = self.x.to_dense() if dense and self.is_sparse else self.x
+        data = Data(x=x, edge_index=self.edge_index, y=self.y, num_nodes=self.num_nodes, name=self.name)
         if self.is_weighted:
             data.edge_weight = edge_parts(self.edges)[1]
         for key in ("node_names", "feature_names", "class_names"):

@@ -3,8 +3,8 @@
 ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape`` hold the edges, in one direction or both. ``attr_data``
 and so on, or a dense ``attr_matrix``, hold the features. ``labels`` has one class per node, -1 for none. Optional are
 ``node_names``, ``attr_names`` and ``class_names``, as arrays of text. Our own files also have ``name``, ``test_nodes``,
-the given split as ``given_train``, ``given_val`` and ``given_test``, and ``encoding`` as JSON; ``adj_weighted`` is there if
-``adj_data`` holds weights of edges, which are otherwise not used.
+the given split as ``given_train``, ``given_val`` and ``given_test``, and ``encoding`` as JSON; with
+``adj_weighted``, ``adj_data`` holds the weights of edges, which are otherwise not used.
 """
 
 from __future__ import annotations
