@@ -542,9 +542,11 @@ def _given_split(data: Data, num_nodes: int, name: str) -> Split | None:
 def _pyg_weights(data: Data, key: str) -> npt.NDArray[Any]:
     """Return the weights of a PyG ``Data``, in the order of its edges."""
     values = data.get(key)
-    if values is not None and key == "adj_t":
+    if isinstance(values, torch.Tensor) and key == "adj_t":
         with quiet_sparse():
             values = values.to_sparse(layout=torch.sparse_coo).coalesce().values()
+    elif values is not None and key == "adj_t":  # of torch_sparse
+        values = values.coo()[2]
     if not isinstance(values, torch.Tensor):
         raise GraphError(f"the PyG data has no weights `{key}`; it has {', '.join(data.keys())}")
     array: npt.NDArray[Any] = values.detach().cpu().numpy()

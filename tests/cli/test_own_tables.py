@@ -147,7 +147,7 @@ def test_what_is_foreseen():
     ("labels", "text"),
     [
         (np.zeros(6, int), "every label of 'graph' is '0': there is nothing to tell apart"),
-        (np.full(6, -1), "no labelled"),
+        (np.full(6, -1), "no node of 'graph' has a label; there is nothing to learn from"),
         (np.array([0, 1, 5, 0, 1, 5]), "has class 5, but no node has class 2"),
     ],
     ids=["one class", "no label", "a gap"],

@@ -16,7 +16,7 @@ from nfcgcn import data as datasets
 from nfcgcn.cli.console import err
 from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.settings import read_assignments, read_number
@@ -94,7 +94,7 @@ class GraphSource:
             with err.status(f"reading {escape(self.path)}"):
                 graph = datasets.load(Path(self.path), **columns, encoding=encoding)
             if graph.reading:
-                err.print(graph.reading, highlight=False, markup=False, soft_wrap=True)
+                err.print(visible(graph.reading), highlight=False, markup=False, soft_wrap=True)
             return graph
         if columns:
             option = next(iter(columns)).replace("_", "-")

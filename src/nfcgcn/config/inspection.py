@@ -81,7 +81,7 @@ def foresee(graph: Graph, config: Config) -> tuple[list[str], list[str]]:
         for attempt in (
             lambda: check_classes(graph),
             lambda: splits.append(_checked_split(graph, config)),
-            lambda: config.build(graph, 0),
+            lambda: config.build(graph, 0) if graph.num_classes else None,  # without classes there is no model
         ):
             try:
                 attempt()

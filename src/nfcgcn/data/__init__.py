@@ -117,7 +117,7 @@ def load(
     How columns become features is described at :func:`nfcgcn.data.formats.read_tables`.
 
     >>> load("digits", neighbours=3)
-    Graph('digits', nodes=1797, edges=4120, features=64 dense, classes=10)
+    Graph('digits', nodes=1797, edges=3884, features=64 dense, classes=10)
     """
     given = {
         "edges": edges, "id": id, "label": label, "text": text, "words": words, "ignore": ignore, "split": split,

@@ -141,7 +141,7 @@ def test_times_of_day_count_and_zones_are_read():
         0.25,
         0.25,
     ]
-    assert np.isnan(to_days(["2021-02-31", "9999-01-01"])).all()
+    assert np.isnan(to_days(["2021-02-31"])).all()
 
 
 @pytest.mark.filterwarnings(FILLED)
@@ -244,5 +244,5 @@ def test_transforms_of_pyg_read_what_to_pyg_gives(transform, sparse_graph):
     assert Graph.from_pyg(data).num_nodes == sparse_graph.num_nodes
     assert (sparse_graph.features != before).nnz == 0
     if transform == "NormalizeFeatures":
-        sums = sparse_graph.features.sum(axis=1, keepdims=True)
+        sums = sparse_graph.features.toarray().sum(axis=1, keepdims=True)
         np.testing.assert_allclose(data.x, sparse_graph.features.toarray() / np.maximum(sums, 1), rtol=1e-5)

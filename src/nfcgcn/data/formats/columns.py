@@ -203,7 +203,7 @@ def to_numbers(texts: list[str] | Cells) -> npt.NDArray[np.float64]:
 
 
 def to_days(texts: list[str]) -> npt.NDArray[np.float64]:
-    """Read dates, with or without a time, as days since 1970; NaN for a date that does not exist or is out of range."""
+    """Read dates, with or without a time, as days since 1970; NaN for a date that does not exist."""
     import pandas as pd
 
     times = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", utc=True, errors="coerce")
@@ -255,7 +255,7 @@ def _checked_days(values: Values, where: str) -> npt.NDArray[np.float64]:
         text, row = (text, row) if not row or np.isnan(days[row - 1]) else values.not_a_date or (text, row)
         raise GraphError(
             f"{where} holds dates, but row {row} says '{text[:40]}': {values.num_texts - count} cells are no dates "
-            "from 1678 to 2261, such as 2024-05-31; correct them, or leave the column out with --ignore"
+            "such as 2024-05-31; correct them, or leave the column out with --ignore"
         )
     return days
 

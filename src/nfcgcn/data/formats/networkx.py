@@ -43,7 +43,7 @@ def from_networkx(
 
     >>> import networkx
     >>> from_networkx(networkx.karate_club_graph(), label="club", weight="weight", features="walk")
-    Graph("Zachary's Karate Club", nodes=34, edges=78 weighted, features=8 dense, classes=2)
+    Graph('Zachary's Karate Club', nodes=34, edges=78 weighted, features=8 dense, classes=2)
     """
     nodes = list(graph.nodes)
     place = {node: i for i, node in enumerate(nodes)}
