@@ -119,3 +119,15 @@ def test_what_is_refused(monkeypatch):
     monkeypatch.setattr(structure, "MOST_WORK", 10)
     with pytest.raises(GraphError, match="would take too long on 3 nodes and 3 edges; choose degree or spectral"):
         structural_features(sp.csr_array(np.ones((3, 3)) - np.eye(3)), "walk")
+
+
+def test_vectors_that_do_not_converge(monkeypatch):
+    from scipy.sparse import linalg
+
+    def give_up(*_, **__):
+        raise linalg.ArpackNoConvergence("no convergence", np.zeros(0), np.zeros((0, 0)))
+
+    monkeypatch.setattr(linalg, "eigsh", give_up)
+    monkeypatch.setattr(structure, "DENSE_UP_TO", 5)
+    with pytest.raises(GraphError, match="the spectral features of 40 nodes did not converge; choose --features"):
+        structural_features(sp.csr_array(np.ones((40, 40)) - np.eye(40)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -76,13 +76,14 @@ def foresee(graph: Graph, config: Config) -> tuple[list[str], list[str]]:
     """
     problems: list[str] = []
     splits: list[Split] = []
+    attempts: list[Callable[[], object]] = [
+        lambda: check_classes(graph),
+        lambda: splits.append(_checked_split(graph, config)),
+        lambda: config.build(graph, 0) if graph.num_classes else None,  # without classes there is no model
+    ]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for attempt in (
-            lambda: check_classes(graph),
-            lambda: splits.append(_checked_split(graph, config)),
-            lambda: config.build(graph, 0) if graph.num_classes else None,  # without classes there is no model
-        ):
+        for attempt in attempts:
             try:
                 attempt()
             except NFCError as error:

@@ -114,26 +114,32 @@ def _spectral(a: sp.csr_array) -> Doubles:
     if width < 1:
         raise GraphError("spectral features need edges, and there are none; give the nodes a column of their own")
     columns = np.zeros((a.shape[0], width))
-    whole = _symmetric(a)
     by_part = np.argsort(part_of, kind="stable")
+    ends = sizes.cumsum()
+    ordered = _symmetric(a)[by_part][:, by_part]
     with threadpool_limits(1):  # a BLAS adds in another order on several threads
-        for nodes in np.split(by_part, sizes.cumsum()[:-1]):
-            if len(nodes) > 1:
-                vectors = _first_vectors(whole[nodes][:, nodes], width)
-                columns[nodes, : vectors.shape[1]] = vectors * len(nodes) ** 0.5
+        for part in np.flatnonzero(sizes > 1):
+            rows = slice(ends[part] - sizes[part], ends[part])
+            vectors = _first_vectors(ordered[rows, rows], width)
+            columns[by_part[rows], : vectors.shape[1]] = vectors * float(sizes[part]) ** 0.5
     return columns
 
 
 def _first_vectors(s: sp.csr_array, count: int) -> Doubles:
     """Return the eigenvectors after the first, largest eigenvalue first; the largest entry of each is positive."""
     from scipy.linalg import eigh
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
     if s.shape[0] <= max(DENSE_UP_TO, 2 * count + 2):
         values, vectors = eigh(s.toarray())
     else:
         start = np.random.default_rng(0).uniform(0.5, 1.5, s.shape[0])
-        values, vectors = eigsh(s, k=count + 1, which="LA", v0=start)
+        try:
+            values, vectors = eigsh(s, k=count + 1, which="LA", v0=start)
+        except ArpackNoConvergence as error:
+            raise GraphError(
+                f"the spectral features of {s.shape[0]:,} nodes did not converge; choose --features walk or degree"
+            ) from error
     ordered: Doubles = vectors[:, np.argsort(-values, kind="stable")[1 : count + 1]]
     sizes = np.abs(ordered)
     # Of entries that are equal but for rounding, the first decides.
