@@ -218,6 +218,14 @@ def test_bad_nodes(tmp_path, case):
 
 
 BAD_EDGES = {
+    "all that is wrong": (
+        "source,target,w\na,x,1\nb,,2\na,b,much\na,,1\n",
+        {"weight": "w"},
+        "3 problems: (1) column 'w' of edges.csv must hold a weight from 0 up for each edge, but row 3 says 'much'; "
+        "correct it (2) row 2 of edges.csv lacks an id; an edge needs both ends: 2 rows lack one; --unknown-edges drop "
+        "leaves them out (3) 1 of 4 edges in edges.csv name 1 ids that no row of nodes.csv has: 'x'; add the nodes, "
+        "remove the edges, or choose --unknown-edges drop or add",
+    ),
     "ids of no node": (
         "source,target\na,x\ny,z\nu,v\na,x\na,b\n",
         {},
@@ -233,7 +241,8 @@ BAD_EDGES = {
     "other columns": (
         "from,to,weight\na,b,1\n",
         {},
-        "edges.csv has no column 'source'; it has from, to, weight",
+        "2 problems: (1) edges.csv has no column 'source'; it has from, to, weight (2) edges.csv has no column "
+        "'target'; it has from, to, weight",
     ),
     "one column twice": (
         EDGES,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nfcgcn.data.formats.columns import to_numbers
 from nfcgcn.data.formats.labels import listed
+from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.table import MISSING, Cells, Table, require
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Ints
@@ -60,48 +61,54 @@ def read_edges(
     index = pd.Index(ids)
     strange = pd.Index([], dtype=object)
     pairs, weights, lost, empty, done = [np.zeros((2, 0), np.int64)], [np.zeros(0)], 0, 0, 0
-    first_empty = None
+    first_empty, problems = 0, Problems()
     for chunk in table.chunks([*ends, *([weight] if weight else [])], texts=ends):
         names = [plain_ids(chunk[end]) for end in ends]
         places = np.stack([index.get_indexer(some) for some in names])
         bad, blank = places < 0, np.stack([pd.isna(some) for some in names])
-        if blank.any() and first_empty is None:
+        if blank.any() and not first_empty:
             first_empty = done + int(blank.any(axis=0).argmax()) + 1
         empty += int(blank.any(axis=0).sum())
         if bad.any():
             in_order = np.stack(names, axis=1)[(bad & ~blank).T]
             strange = strange.append(pd.Index(pd.unique(in_order), dtype=object)).drop_duplicates()
-            lost += int(bad.any(axis=0).sum())
+            lost += int((bad & ~blank).any(axis=0).sum())
         keep = np.ones(places.shape[1], bool) if unknown_edges != "drop" else ~bad.any(axis=0)
         if unknown_edges == "add" and bad.any():
             later = np.stack([strange.get_indexer(some) for some in names])
             places = np.where(bad, len(ids) + later, places)
         pairs.append(places[:, keep])
-        if weight:
-            weights.append(_read_weights(chunk[weight], weight, table.name, done)[keep])
+        with problems.gather():
+            if weight and not problems.messages:
+                weights.append(_read_weights(chunk[weight], weight, table.name, done)[keep])
         done += places.shape[1]
-    if first_empty is not None and unknown_edges != "drop":
-        raise GraphError(
-            f"row {first_empty} of {table.name} lacks an id; an edge needs both ends"
-            + (f": {empty} rows lack one; --unknown-edges drop leaves them out" if empty > 1 else "")
-        )
-    if len(strange) and unknown_edges == "error":
-        raise GraphError(
-            f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes} has: "
-            f"{listed(strange.tolist())}; add the nodes, remove the edges, or choose --unknown-edges drop or add"
-        )
+    with problems.gather():
+        if first_empty and unknown_edges != "drop":
+            more = f": {empty} rows lack one; --unknown-edges drop leaves them out" if empty > 1 else ""
+            raise GraphError(f"row {first_empty} of {table.name} lacks an id; an edge needs both ends{more}")
+    with problems.gather():
+        if len(strange) and unknown_edges == "error":
+            raise GraphError(
+                f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes} has: "
+                f"{listed(strange.tolist())}; add the nodes, remove the edges, or choose --unknown-edges drop or add"
+            )
+    problems.check()
     return EdgeList(
         pairs=np.concatenate(pairs, axis=1).astype(np.int64),
         weights=np.concatenate(weights) if weight else None,
         added=tuple(strange) if unknown_edges == "add" else (),
-        dropped=lost if unknown_edges == "drop" else 0,
+        dropped=done - sum(part.shape[1] for part in pairs),
         unused=tuple(name for name in table.columns if name not in (*ends, weight)),
     )
 
 
 def edge_columns(table: Table, source: str, target: str, weight: str | None) -> list[str]:
     """Return the columns of a table of edges that are read; refuse one that is missing or named twice."""
-    names = [require(table, name) for name in (source, target, weight) if name is not None]
+    names, problems = [name for name in (source, target, weight) if name is not None], Problems()
+    for name in names:
+        with problems.gather():
+            require(table, name)
+    problems.check()
     if names[0] == names[1]:
         raise GraphError(f"edges cannot go from column '{names[0]}' of {table.name} to itself; choose --target")
     if weight in names[:2]:

@@ -79,8 +79,12 @@ class Gathered:
 
 def gather_nodes(table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0) -> Gathered:
     """Read the cells of a table of nodes; `num_rows` is for a table without any column."""
-    if roles.id is not None:
-        require(table, roles.id)
+    problems = Problems()
+    for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
+        with problems.gather():
+            if name is not None:
+                require(table, name)
+    problems.check()
     label = _role(table, roles, roles.label, known.label if known else "label")
     split = _role(table, roles, roles.split, known.split if known else "split")
     named = [name for name in (roles.id, label, split) if name is not None]
@@ -140,14 +144,10 @@ def _role(table: Table, roles: Roles, named: str | None, default: str | None) ->
 
 def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
     seen: set[str] = set()
-    problems = Problems()
     for name in (*named, *roles.text, *roles.words, *roles.ignore):
-        with problems.gather():
-            require(table, name)
-            if name in seen:
-                raise GraphError(f"column '{name}' of {table.name} is given two meanings; name it once")
+        if name in seen:
+            raise GraphError(f"column '{name}' of {table.name} is given two meanings; name it once")
         seen.add(name)
-    problems.check()
 
 
 def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nfcgcn.errors import GraphError
 
 MOST = 12
 """More problems than that are counted, not told."""
+
+
+class ProblemsError(GraphError):
+    """Several problems as one error."""
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST], 1))
+        more = f" and {len(messages) - MOST} more" if len(messages) > MOST else ""
+        super().__init__(f"{len(messages)} problems: {told}{more}")
+        self.messages = messages
 
 
 class Problems:
@@ -21,7 +31,7 @@ class Problems:
     ...     raise GraphError("the second")
     >>> problems.check()
     Traceback (most recent call last):
-    nfcgcn.errors.GraphError: 2 problems: (1) the first (2) the second
+    nfcgcn.data.formats.problems.ProblemsError: 2 problems: (1) the first (2) the second
     """
 
     def __init__(self) -> None:
@@ -33,13 +43,12 @@ class Problems:
         try:
             yield
         except GraphError as error:
-            self.messages.append(str(error))
+            several = error.messages if isinstance(error, ProblemsError) else [str(error)]
+            self.messages += [message for message in several if message not in self.messages]
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
         if len(self.messages) == 1:
             raise GraphError(self.messages[0])
         if self.messages:
-            told = " ".join(f"({number}) {message}" for number, message in enumerate(self.messages[:MOST], 1))
-            more = f" and {len(self.messages) - MOST} more" if len(self.messages) > MOST else ""
-            raise GraphError(f"{len(self.messages)} problems: {told}{more}")
+            raise ProblemsError(self.messages)
