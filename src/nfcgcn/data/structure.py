@@ -26,7 +26,7 @@ DENSE_UP_TO = 400
 BLOCK = 256
 """Walks start at so many nodes at a time."""
 MOST_WORK = 2**37
-"""Walks that need more sums of products than this are refused: about ten minutes."""
+"""Walks that need more multiplications than this are refused: they would take many minutes."""
 DEGREES = ("own", "least", "most", "mean", "deviation")
 
 Doubles = npt.NDArray[np.float64]

@@ -193,7 +193,7 @@ BAD_NODES = {
         "id,x,split\na,1,train\nb,2,left\n",
         {},
         "column 'split' of nodes.csv says 'left' in row 2; a split is train, val, test or nothing: correct it, "
-        "correct them, or leave the column out with --ignore",
+        "or leave the column out with --ignore",
     ),
     "nothing but empty columns": (
         "id,x,y\na,,\nb,,\n",
