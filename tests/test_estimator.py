@@ -270,7 +270,7 @@ def test_nodes_by_name(sparse_graph, nodes):
 
 
 def test_a_pyg_data_as_the_graph(sparse_graph, nodes):
-    data = sparse_graph.to_pyg()
+    data = sparse_graph.to_pyg(dense=False)
     wanted = quick(sparse_graph).fit(nodes, sparse_graph.labels).predict_proba(nodes)
     data.y = torch.rand(300, 2)  # no classes, but nobody looks at them
     fitted = quick(data).fit(nodes[:, None], sparse_graph.labels)

@@ -199,7 +199,9 @@ def test_parts_that_do_not_fit(four_nodes, changes, text):
         replace(four_nodes, **changes)
 
 
-NOT_CLEAN = "`adjacency` must be symmetric, of ones, without loops or duplicates; `Graph.from_edges` makes it so"
+NOT_CLEAN = (
+    "`adjacency` must be symmetric, of weights above 0, without loops or duplicates; `Graph.from_edges` makes it so"
+)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ NOT_CLEAN = "`adjacency` must be symmetric, of ones, without loops or duplicates
         pytest.param(sp.csr_array(np.ones((2, 3), np.float32)), "`adjacency` must be square, got 2 x 3", id="oblong"),
         pytest.param(sp.csr_array(np.array([[0, 1], [0, 0]], np.float32)), NOT_CLEAN, id="one way"),
         pytest.param(sp.csr_array(np.array([[1, 1], [1, 0]], np.float32)), NOT_CLEAN, id="loop"),
-        pytest.param(sp.csr_array(np.array([[0, 2], [2, 0]], np.float32)), NOT_CLEAN, id="weights"),
+        pytest.param(sp.csr_array(np.array([[0, -2], [-2, 0]], np.float32)), NOT_CLEAN, id="negative weights"),
         pytest.param(
             sp.csr_array((np.ones(4, np.float32), [1, 1, 0, 0], [0, 2, 4]), shape=(2, 2)), NOT_CLEAN, id="duplicates"
         ),
@@ -238,7 +240,7 @@ def test_pyg_round_trip(sparse):
         node_names=["n", "m", "o"], feature_names=["f", "g"], class_names=["yes", "no"],
     )  # fmt: skip
     split = Split(ids(0), ids(2), ids())
-    data = graph.to_pyg(split)
+    data = graph.to_pyg(split, dense=False)
     assert data.num_nodes == 3
     assert data.x.layout == (torch.sparse_csr if sparse else torch.strided)
     assert data.train_mask.tolist() == [True, False, False]

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from nfcgcn.config.selection import select as select
     from nfcgcn.data import load as load
     from nfcgcn.data.formats import from_frames as from_frames
+    from nfcgcn.data.formats import from_igraph as from_igraph
     from nfcgcn.data.formats import from_networkx as from_networkx
     from nfcgcn.data.formats import write_npz as write_npz
     from nfcgcn.data.splits import make_split as make_split
+    from nfcgcn.data.structure import structural_features as structural_features
     from nfcgcn.errors import NFCError as NFCError
     from nfcgcn.estimator import NFCClassifier as NFCClassifier
     from nfcgcn.estimator import NFCEmbedder as NFCEmbedder
@@ -48,6 +50,8 @@ _HOMES = {
     "load": "nfcgcn.data",
     "from_frames": "nfcgcn.data.formats",
     "from_networkx": "nfcgcn.data.formats",
+    "from_igraph": "nfcgcn.data.formats",
+    "structural_features": "nfcgcn.data.structure",
     "write_npz": "nfcgcn.data.formats",
     "Graph": "nfcgcn.graph",
     "Split": "nfcgcn.graph",

@@ -176,7 +176,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         device = choose_device(self.device)
         try:
             model = self.model_.to(device)
-            result: Tensor = getattr(model, method)(graph.x.to(device), graph.edge_index.to(device)).cpu()
+            result: Tensor = getattr(model, method)(graph.x.to(device), model.edges_of(graph).to(device)).cpu()
         finally:
             self.model_.to("cpu")  # so that a machine without a GPU can unpickle it
         return _to_numpy(result)[rows]

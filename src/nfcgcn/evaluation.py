@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.special import stdtr, stdtrit
 
+from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import Config
 from nfcgcn.config.selection import Selection
 from nfcgcn.errors import GraphError, NFCError
@@ -182,21 +183,6 @@ class UnfinishedError(NFCError):
         super().__init__(reason)
         self.repeats = repeats
         """The runs that had ended before."""
-
-
-def check_classes(graph: Graph) -> None:
-    """Refuse labels from which nothing can be learnt, or among which one is probably a code for "no label"."""
-    present = np.unique(graph.labels[graph.labels >= 0])
-    if len(present) == 1:
-        only = graph.class_name(int(present[0]))
-        raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
-    if graph.class_names is None and len(present) and present[-1] >= len(present):
-        gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
-        node = int(np.flatnonzero(graph.labels == present[gap])[0])
-        raise GraphError(
-            f"node {node} of '{graph.name}' has class {present[gap]}, but no node has class {gap}; "
-            "write -1 for a missing label, and number the classes from 0 without gaps"
-        )
 
 
 def describe(

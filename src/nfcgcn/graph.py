@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,31 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 Ints = npt.NDArray[np.int64]
+MOST_DENSE = 2**28
+"""Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+
+
+class WeightedEdges(NamedTuple):
+    """Edges with weights: what models take in place of ``edge_index`` where a graph has weights."""
+
+    edge_index: torch.Tensor
+    """``[2, E]``."""
+    weight: torch.Tensor
+    """``[E]``, above 0; both directions of an edge have the same."""
+
+    def to(self, device: torch.device | str) -> WeightedEdges:
+        """Return the edges on another device."""
+        return WeightedEdges(self.edge_index.to(device), self.weight.to(device))
+
+
+Edges = torch.Tensor | WeightedEdges
+"""What a model takes as edges: ``edge_index [2, E]``, with or without weights."""
+
+
+def edge_parts(edges: Edges) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return ``edge_index [2, E]`` and the weights ``[E]``, or None for edges that all count the same."""
+    return edges if isinstance(edges, WeightedEdges) else (edges, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +56,7 @@ class Graph:
     """
 
     adjacency: sp.csr_array
-    """``[N, N]``, symmetric, only ones, no loops, no duplicates, sorted indices."""
+    """``[N, N]``, symmetric, no loops, no duplicates, sorted indices; the values are weights above 0, or all ones."""
     features: sp.csr_array | Floats
     """``[N, D]``, SciPy CSR or dense, float32, finite."""
     labels: Ints
@@ -47,6 +71,8 @@ class Graph:
     """The split that the graph came with, if any; the split "given" returns it."""
     encoding: Mapping[str, Any] | None = None
     """How a user's tables became these features, as plain JSON values, so that later tables are read the same way."""
+    reading: str | None = None
+    """What was read from a user's data and what was not used, in one line."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
@@ -79,6 +105,7 @@ class Graph:
         features: sp.sparray | sp.spmatrix | npt.ArrayLike,
         *,
         labels: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
         name: str = "graph",
         node_names: Sequence[str] | None = None,
         feature_names: Sequence[str] | None = None,
@@ -86,15 +113,23 @@ class Graph:
         test_nodes: Ints | None = None,
         given: Split | None = None,
         encoding: Mapping[str, Any] | None = None,
+        reading: str | None = None,
     ) -> Graph:
         """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
-        Without ``labels``, all nodes are unlabelled.
+        Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights of an
+        edge that is given several times add up; if it is given in both directions, the larger sum counts, as in the
+        code that Kipf and Welling published with GCN.
+
+        >>> graph = Graph.from_edges([[0, 1, 0], [1, 2, 1]], [[1.0], [2.0], [3.0]], weights=[0.5, 2.0, 1.0])
+        >>> graph.adjacency.toarray()[0, 1]
+        np.float32(1.5)
         """
         x = _as_features(features)
         n = x.shape[0]
+        pairs = _as_pairs(edges, n)
         return cls(
-            adjacency=_undirected(_as_pairs(edges, n), n),
+            adjacency=_undirected(pairs, n, None if weights is None else _as_weights(weights, pairs.shape[1])),
             features=x,
             labels=np.full(n, -1, np.int64) if labels is None else _as_labels(labels),
             name=name,
@@ -104,6 +139,7 @@ class Graph:
             test_nodes=test_nodes,
             given=given,
             encoding=encoding,
+            reading=reading,
         )
 
     @classmethod
@@ -112,11 +148,15 @@ class Graph:
         adjacency: sp.sparray | sp.spmatrix,
         features: sp.sparray | sp.spmatrix | npt.ArrayLike,
         labels: npt.ArrayLike | None = None,
+        *,
+        weighted: bool = False,
         **others: Any,
     ) -> Graph:
         """Build a graph from a SciPy adjacency matrix ``[N, N]``; entries that are not 0 are edges.
 
-        Directions, weights and loops are dropped. ``others`` are the further arguments of :meth:`from_edges`.
+        Directions and loops are dropped. With ``weighted``, the entries are the weights of the edges; otherwise every
+        edge counts the same. ``others`` are the further arguments of :meth:`from_edges`. For a graph without features,
+        :func:`nfcgcn.structural_features` makes some of the matrix.
 
         >>> Graph.from_scipy(sp.csr_array([[0, 2.5], [0, 0]]), [[1.0], [3.0]], labels=[0, 1])
         Graph('graph', nodes=2, edges=1, features=1 dense, classes=2)
@@ -131,14 +171,19 @@ class Graph:
             raise GraphError(
                 f"`features` must have one row per node: {adjacency.shape[0]} nodes, got {x.shape[0]} rows"
             )
-        return cls.from_edges(np.stack(entries.coords)[:, present], x, labels=labels, **others)
+        weights = entries.data[present] if weighted else None
+        if weights is None and (entries.data[present] != 1).any():
+            others.setdefault("reading", "not used: the entries of the matrix as weights; weighted=True uses them")
+        return cls.from_edges(np.stack(entries.coords)[:, present], x, labels=labels, weights=weights, **others)
 
     @classmethod
-    def from_pyg(cls, data: Data, *, name: str = "graph") -> Graph:
+    def from_pyg(cls, data: Data, *, weight: str | None = None, name: str = "graph") -> Graph:
         """Build a graph from a PyTorch Geometric ``Data`` with ``x``, edges and, optionally, ``y`` and masks.
 
         Edges are ``edge_index`` or, after ``ToSparseTensor``, ``adj_t``. If all three masks are there, they become the
-        given split; of several splits the first is taken, with a warning.
+        given split; of several splits the first is taken, with a warning. ``weight`` names the attribute with one
+        weight per edge, such as "edge_weight"; "adj_t" stands for the values of that matrix. Without it, every edge
+        counts the same.
         """
         if not hasattr(data, "x") or type(data).__name__ == "HeteroData":
             raise GraphError(
@@ -152,22 +197,34 @@ class Graph:
         y = data.y
         if y is not None and (y.dim() != 1 or y.is_floating_point()):
             raise GraphError(f"the PyG data's `y` must be one integer class per node, got {y.dtype} {list(y.shape)}")
+        unused = [key for key in ("edge_weight", "edge_attr") if weight is None and data.get(key) is not None]
         return cls.from_edges(
             edge_index.cpu().numpy(),
             _from_tensor(data.x.detach().cpu()),
             labels=None if y is None else y.cpu().numpy(),
+            weights=None if weight is None else _pyg_weights(data, weight),
             name=data.get("name") or name,
             node_names=data.get("node_names"),
             feature_names=data.get("feature_names"),
             class_names=data.get("class_names"),
             given=_given_split(data, data.x.shape[0], data.get("name") or name),
+            reading=f"not used: `{unused[0]}` as weights; weight='{unused[0]}' uses it" if unused else None,
         )
 
-    def to_pyg(self, split: Split | None = None) -> Data:
-        """Return a PyTorch Geometric ``Data``; sparse features become a torch CSR tensor, a split becomes masks."""
+    def to_pyg(self, split: Split | None = None, *, dense: bool | None = None) -> Data:
+        """Return a PyTorch Geometric ``Data``; a split becomes masks, weights become ``edge_weight``.
+
+        Most transforms of PyG read dense features only. So sparse features become dense if that takes at most 256 MiB;
+        larger ones become a torch CSR tensor. ``dense`` decides it otherwise.
+        """
         from torch_geometric.data import Data
 
-        data = Data(x=self.x, edge_index=self.edge_index, y=self.y, num_nodes=self.num_nodes, name=self.name)
+        if dense is None:
+            dense = 4 * self.num_nodes * self.num_features <= MOST_DENSE
+        x = self.x.to_dense() if dense and self.is_sparse else self.x
+        data = Data(x=x, edge_index=self.edge_index, y=self.y, num_nodes=self.num_nodes, name=self.name)
+        if self.is_weighted:
+            data.edge_weight = edge_parts(self.edges)[1]
         for key in ("node_names", "feature_names", "class_names"):
             if getattr(self, key) is not None:
                 data[key] = list(getattr(self, key))
@@ -182,12 +239,14 @@ class Graph:
         features: sp.sparray | sp.spmatrix | npt.ArrayLike,
         edges: npt.ArrayLike,
         *,
+        weights: npt.ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> Graph:
         """Return the graph with new, unlabelled nodes appended, for nodes that arrive after training.
 
         Old nodes keep their numbers; new ones follow. ``edges [2, E]`` join any two nodes, old or new. `names` are the
-        names of the new nodes, and are needed if the graph's nodes have names.
+        names of the new nodes, and are needed if the graph's nodes have names. Without ``weights [E]``, new edges have
+        weight 1; of an edge that is there already the larger weight counts.
 
         Cost: a copy of the graph.
         """
@@ -205,8 +264,8 @@ class Graph:
             (self.adjacency.data, self.adjacency.indices, np.pad(self.adjacency.indptr, (0, count), mode="edge")),
             shape=(n + count, n + count),
         )
-        adjacency = sp.csr_array(old + _undirected(pairs, n + count))
-        adjacency.data[:] = 1.0
+        given = None if weights is None else _as_weights(weights, pairs.shape[1])
+        adjacency = sp.csr_array(old.maximum(_undirected(pairs, n + count, given)))
         rows: sp.csr_array | Floats
         if isinstance(self.features, np.ndarray):
             rows = np.concatenate([self.features, new if isinstance(new, np.ndarray) else new.toarray()])
@@ -259,6 +318,18 @@ class Graph:
         return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
 
     @cached_property
+    def is_weighted(self) -> bool:
+        """Whether edges differ in weight from 1."""
+        return bool((self.adjacency.data != 1).any())
+
+    @cached_property
+    def edges(self) -> Edges:
+        """The edges as a model takes them: ``edge_index``, with weights if the graph has weights."""
+        if not self.is_weighted:
+            return self.edge_index
+        return WeightedEdges(self.edge_index, torch.from_numpy(self.adjacency.data.astype(np.float32)))
+
+    @cached_property
     def y(self) -> torch.Tensor:
         return torch.from_numpy(self.labels)
 
@@ -274,8 +345,9 @@ class Graph:
 
     def __repr__(self) -> str:
         form = "sparse" if self.is_sparse else "dense"
+        weighted = " weighted" if self.is_weighted else ""
         return (
-            f"Graph('{self.name}', nodes={self.num_nodes}, edges={self.num_edges}, "
+            f"Graph('{self.name}', nodes={self.num_nodes}, edges={self.num_edges}{weighted}, "
             f"features={self.num_features} {form}, classes={self.num_classes})"
         )
 
@@ -355,8 +427,29 @@ def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
     return pairs.astype(np.int64)
 
 
-def _undirected(pairs: Ints, n: int) -> sp.csr_array:
-    pairs = pairs[:, pairs[0] != pairs[1]]
+def _as_weights(weights: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
+    values = np.asarray(weights)
+    if values.shape != (count,) or values.dtype.kind not in "biuf":
+        raise GraphError(f"`weights` must be {count} numbers, one per edge, got {values.dtype} {list(values.shape)}")
+    values = values.astype(np.float64)
+    bad = np.flatnonzero(~((values >= 0) & (values <= np.finfo(np.float32).max)))
+    if len(bad):
+        raise GraphError(
+            f"`weights` must be finite and at least 0, got {values[bad[0]]:g} for edge {bad[0]}; correct {len(bad)} of "
+            f"{count} weights"
+        )
+    return values
+
+
+def _undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = None) -> sp.csr_array:
+    keep = pairs[0] != pairs[1]
+    if weights is not None:
+        one_way = sp.csr_array((weights[keep], (pairs[0, keep], pairs[1, keep])), shape=(n, n))
+        one_way.sum_duplicates()
+        matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
+        matrix.eliminate_zeros()  # also what rounds to 0
+        return matrix
+    pairs = pairs[:, keep]
     rows, cols = np.concatenate([pairs, pairs[::-1]], axis=1)
     matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, cols)), shape=(n, n))
     matrix.sum_duplicates()
@@ -387,9 +480,11 @@ def _check_adjacency(a: sp.csr_array) -> None:
         raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
     if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
         raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
-    if not a.has_canonical_format or (a.data != 1).any() or a.diagonal().any() or (a != a.T).nnz:
+    sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
+    if not sound or a.diagonal().any() or (a != a.T).nnz:
         raise GraphError(
-            "`adjacency` must be symmetric, of ones, without loops or duplicates; `Graph.from_edges` makes it so"
+            "`adjacency` must be symmetric, of weights above 0, without loops or duplicates; "
+            "`Graph.from_edges` makes it so"
         )
 
 
@@ -442,6 +537,20 @@ def _given_split(data: Data, num_nodes: int, name: str) -> Split | None:
                 f"got {mask.dtype} {list(mask.shape)}"
             )
     return Split(**{part: mask.cpu().nonzero().squeeze(1).numpy() for part, mask in masks.items()})
+
+
+def _pyg_weights(data: Data, key: str) -> npt.NDArray[Any]:
+    """Return the weights of a PyG ``Data``, in the order of its edges."""
+    values = data.get(key)
+    if isinstance(values, torch.Tensor) and key == "adj_t":
+        with quiet_sparse():
+            values = values.to_sparse(layout=torch.sparse_coo).coalesce().values()
+    elif values is not None and key == "adj_t":  # of torch_sparse
+        values = values.coo()[2]
+    if not isinstance(values, torch.Tensor):
+        raise GraphError(f"the PyG data has no weights `{key}`; it has {', '.join(data.keys())}")
+    array: npt.NDArray[Any] = values.detach().cpu().numpy()
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
 def _transposed_edges(adjacency: Any) -> torch.Tensor | None:

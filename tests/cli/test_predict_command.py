@@ -267,11 +267,15 @@ def test_a_layer_the_model_does_not_have(run, own, tmp_path):
 # inspect
 
 
+CAUTIONS = ["3 of 64 features are the same for every node"]
+
+
 def test_inspect_prints_what_was_understood(run):
     code, out, err = run("inspect", "digits", "--json", "deep/i.json")
     assert (code, err) == (0, "")
     found = inspect(nfcgcn.load("digits"))
-    assert json.loads(Path("deep/i.json").read_text()) == found
+    assert json.loads(Path("deep/i.json").read_text()) == {**found, "problems": [], "cautions": CAUTIONS}
+    assert out.splitlines()[-1] == "nothing stands in the way of training"
     for line in (
         "nodes             1,797, 0 of them isolated",
         "edges             9,929, without loops and duplicates, each counted once",

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfcgcn.baselines.gcn import GCN, GCNConfig
-from nfcgcn.graph import csr_tensor
+from nfcgcn.graph import Edges, WeightedEdges, csr_tensor, edge_parts
 from nfcgcn.kernels.products import aggregate
 from nfcgcn.kernels.rows import column_sums
 from nfcgcn.kernels.sparse import normalised_adjacency
@@ -57,14 +57,14 @@ class FastGCN(GCN):
         super().__init__(in_channels, out_channels, config=inner)
         self.samples = config.samples
 
-    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+    def score_nodes(self, x: Tensor, edge_index: Edges, nodes: Tensor) -> Tensor:
         """Return the scores of `nodes`, ``[len(nodes), out_channels]``; in training an estimate from a sample."""
         if not self.training:
             return super().score_nodes(x, edge_index, nodes)
         # Paper: trains on the graph of the training nodes only. Here training also uses the features and edges of the
         # other nodes, but not their labels, as in the authors' second, transductive program and every other model here.
         adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype).matrix
-        aggregated, importance = _prepare(self.scale(x), edge_index)
+        aggregated, importance = _prepare(self.scale(x), *edge_parts(edge_index))
         sampled, drawn = sample_columns(_rows(adjacency, nodes), importance, self.samples)
         first, second = self.parameters()
         rows = _rows(aggregated, drawn) if aggregated.layout == torch.sparse_csr else aggregated[drawn]
@@ -81,8 +81,9 @@ class _Prepared(NamedTuple):
 
 
 @remembered
-def _prepare(x: Tensor, edge_index: Tensor) -> _Prepared:
-    adjacency = normalised_adjacency(edge_index, x.shape[0], x.dtype)
+def _prepare(x: Tensor, edge_index: Tensor, weight: Tensor | None) -> _Prepared:
+    edges = edge_index if weight is None else WeightedEdges(edge_index, weight)
+    adjacency = normalised_adjacency(edges, x.shape[0], x.dtype)
     t = adjacency.transpose
     squares = torch.segment_reduce(t.values().square(), "sum", offsets=t.crow_indices(), axis=0, unsafe=True)
     return _Prepared(aggregate(adjacency, x), squares)

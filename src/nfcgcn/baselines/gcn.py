@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.graph import Edges
 from nfcgcn.method.additions import AdditionsConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv
@@ -35,6 +36,7 @@ class GCN(NodeClassifier):
     """
 
     config: GCNConfig
+    takes_weights = True
 
     @takes(GCNConfig, positional=("hidden_channels", "num_layers"))
     def __init__(self, in_channels: int, out_channels: int, *, config: GCNConfig) -> None:
@@ -43,11 +45,11 @@ class GCN(NodeClassifier):
         self.layers = nn.ModuleList(GraphConv(*sizes, self_weight=config.self_weight) for sizes in pairwise(widths))
         self.own = own_layers(config, in_channels, config.hidden_channels, out_channels)
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
         return self._hidden(self.scale(x), self._edges(edge_index))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         x, edges = self.scale(x), self._edges(edge_index)
         scores: Tensor = self.layers[-1](self._dropped(self._hidden(x, edges)), edges)
@@ -56,7 +58,7 @@ class GCN(NodeClassifier):
         alone: Tensor = self.own[1](self._dropped(F.relu(self.own[0](self._dropped(x)))))
         return scores + alone
 
-    def _hidden(self, h: Tensor, edges: Tensor) -> Tensor:
+    def _hidden(self, h: Tensor, edges: Edges) -> Tensor:
         """Return ``H(K-1)``."""
         for layer in self.layers[:-1]:
             h = F.relu(layer(self._dropped(h), edges))
@@ -65,7 +67,7 @@ class GCN(NodeClassifier):
     def _dropped(self, h: Tensor) -> Tensor:
         return dropout(h, self.config.dropout, self.training)  # type: ignore[no-any-return]
 
-    def _edges(self, edge_index: Tensor) -> Tensor:
+    def _edges(self, edge_index: Edges) -> Edges:
         """Return the edges of this pass: in training, what ``edge_dropout`` leaves."""
         return drop_edges(edge_index, self.config.edge_dropout, self.training)
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.graph import Edges
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.operations import dropout
@@ -41,6 +42,7 @@ class JKNet(NodeClassifier):
     """
 
     config: JKNetConfig
+    takes_weights = True
 
     @takes(JKNetConfig, positional=("hidden_channels", "num_layers"))
     def __init__(self, in_channels: int, out_channels: int, *, config: JKNetConfig) -> None:
@@ -52,7 +54,7 @@ class JKNet(NodeClassifier):
         self.join = JumpingKnowledge("cat" if config.mode == "concat" else config.mode, hidden, num_layers)
         self.output = Linear(hidden * (num_layers if config.mode == "concat" else 1), out_channels)
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return the joined outputs of the graph convolutions: ``[N, channels]``."""
         outputs: list[Tensor] = []
         for layer in self.layers:
@@ -61,7 +63,7 @@ class JKNet(NodeClassifier):
         joined: Tensor = self.join(outputs)
         return joined
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         scores: Tensor = self.output(self.embed(x, edge_index))
         return scores

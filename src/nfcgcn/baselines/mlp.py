@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.graph import Edges
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import Linear
 from nfcgcn.method.operations import dropout
@@ -34,6 +35,7 @@ class MLP(NodeClassifier):
     """
 
     config: MLPConfig
+    takes_weights = True
 
     @takes(MLPConfig, positional=("hidden_channels", "num_layers"))
     def __init__(self, in_channels: int, out_channels: int, *, config: MLPConfig) -> None:
@@ -41,14 +43,14 @@ class MLP(NodeClassifier):
         widths = [in_channels, *[config.hidden_channels] * (config.num_layers - 1), out_channels]
         self.layers = nn.ModuleList(Linear(*sizes) for sizes in pairwise(widths))
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
+    def embed(self, x: Tensor, edge_index: Edges) -> Tensor:  # noqa: ARG002
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
         h = self.scale(x)
         for layer in self.layers[:-1]:
             h = F.relu(layer(dropout(h, self.config.dropout, self.training)))
         return h
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
         scores: Tensor = self.layers[-1](h)

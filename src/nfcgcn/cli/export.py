@@ -24,6 +24,8 @@ def export_run(
         raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
     files.check_writable(out_file)
     saved = checkpoint.load_run(run)
+    if saved.weighted:
+        raise ConfigError(f"{run} was trained with weights of edges, which an exported program does not take")
     notes = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
     program = export(saved.model, out_file, notes=notes)
     inputs = ", ".join(program.graph_signature.user_inputs)

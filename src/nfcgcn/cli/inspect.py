@@ -13,7 +13,7 @@ from nfcgcn.cli.console import app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config import inspection
 from nfcgcn.config.registry import make_config
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, visible
 from nfcgcn.settings import read_assignments
 
 MOST_CLASSES = 20
@@ -30,7 +30,10 @@ def inspect(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
 ) -> None:
-    """Describe a graph and suggest settings for it, with reasons; nothing is trained."""
+    """Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.
+
+    Exit code 0: `nfcgcn train` would start. Exit code 2: it would not; all that stops it is listed.
+    """
     make_config(model)  # refuse an unknown model before the graph is read
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
@@ -38,7 +41,12 @@ def inspect(
         raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
     if json_file:
         files.check_writable(json_file)
-    description = inspection.inspect(source.load(options), model=model)
+    graph = source.load(options)
+    given = {} if graph.given is None else {"split": "given"}
+    config = make_config(model, dataset=source.dataset, graph=graph, settings=given)
+    description = inspection.inspect(graph, model=model)
+    problems, cautions = inspection.foresee(graph, config)
+    description |= {"problems": problems, "cautions": cautions}
     if json_file:
         files.write_text(json_file, files.to_json(description))
     for name, value in _lines(description):
@@ -48,6 +56,15 @@ def inspect(
         for name, suggestion in description["suggestions"].items():
             line = f"{name:<18}{suggestion['value']!s:<10}{suggestion['reason']}"
             out.print(line, highlight=False, markup=False, soft_wrap=True)
+    out.print()
+    for caution in cautions:
+        out.print(f"caution: {visible(caution)}", highlight=False, markup=False, soft_wrap=True)
+    for problem in problems:
+        out.print(f"problem: {visible(problem)}", highlight=False, markup=False, soft_wrap=True)
+    verdict = f"`nfcgcn train --model {model}` would not start" if problems else "nothing stands in the way of training"
+    out.print(verdict, highlight=False, markup=False, soft_wrap=True)
+    if problems:
+        raise typer.Exit(2)
 
 
 def _lines(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -60,6 +77,8 @@ def _lines(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if degrees["unfilled"] is not None:
         yield "", f"{degrees['unfilled']:.1%} of the nodes have fewer neighbours than the suggested map has room for"
     yield "components", f"{parts['count']:,}, the largest of {parts['largest']:,} nodes"
+    if (weights := description["weights"]) is not None:
+        yield "weights", f"{weights['min']:g} at least, {weights['median']:g} median, {weights['max']:g} at most"
     same = description["homophily"]
     yield "homophily", "unknown: no edge joins two labelled nodes" if same is None else f"{same:.1%} of labelled edges"
     counts = list(labels["counts"].items())

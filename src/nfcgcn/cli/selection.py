@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from nfcgcn.cli.console import err, training_bar
+from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import Config
 from nfcgcn.config.selection import COST, Selection, select
-from nfcgcn.evaluation import check_classes
 from nfcgcn.graph import Graph
 
 

@@ -15,7 +15,8 @@ from rich.markup import escape
 from nfcgcn import data as datasets
 from nfcgcn.cli.console import err
 from nfcgcn.data.formats.tables import stem
-from nfcgcn.errors import ConfigError
+from nfcgcn.data.structure import STRUCTURES
+from nfcgcn.errors import ConfigError, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.settings import read_assignments, read_number
@@ -38,7 +39,7 @@ class GraphSource:
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column with the node ids; by default id, or the first.")
     ] = None
-    label: Annotated[str | None, typer.Option(help="Column with the classes; by default label.")] = None
+    label: Annotated[list[str] | None, typer.Option(help="Column with the classes; by default label.")] = None
     text: Annotated[list[str] | None, typer.Option(help="Column to read as text; may be repeated.")] = None
     words: Annotated[list[str] | None, typer.Option(help="Column to read as lists of words; may be repeated.")] = None
     ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None
@@ -47,6 +48,17 @@ class GraphSource:
     ] = None
     target_column: Annotated[
         str | None, typer.Option("--target", help="Column with the second node of an edge; by default target.")
+    ] = None
+    weight: Annotated[str | None, typer.Option(help="Column of edges with their weights, from 0 up.")] = None
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Edges have directions; models read them both ways, and a line says so.")
+    ] = False
+    unknown_edges: Annotated[
+        str | None, typer.Option(help="Edges to ids without a node: error (the default), drop, or add the node.")
+    ] = None
+    structure: Annotated[
+        str | None,
+        typer.Option("--features", help=f"Features to make from the edges: {', '.join(STRUCTURES)}."),
     ] = None
 
     @property
@@ -80,13 +92,14 @@ class GraphSource:
         columns = self._columns()
         if self.path is not None:
             with err.status(f"reading {escape(self.path)}"):
-                return datasets.load(Path(self.path), **columns, encoding=encoding)
-        if columns and self.graph is None:
-            raise ConfigError(
-                f"--{next(iter(columns))} is for tables of nodes and edges; name them with --nodes, --edges"
-            )
+                graph = datasets.load(Path(self.path), **columns, encoding=encoding)
+            if graph.reading:
+                err.print(visible(graph.reading), highlight=False, markup=False, soft_wrap=True)
+            return graph
         if columns:
-            raise ConfigError(f"--{next(iter(columns))} is for tables of nodes and edges; '{self.graph}' has none")
+            option = next(iter(columns)).replace("_", "-")
+            remedy = "name them with --nodes, --edges" if self.graph is None else f"'{self.graph}' has none"
+            raise ConfigError(f"--{option} is for tables of nodes and edges; {remedy}")
         return datasets.load(self.name, data_dir=self.data_dir, **(options or {}))
 
     def _columns(self) -> dict[str, Any]:
@@ -100,6 +113,10 @@ class GraphSource:
             "ignore": self.ignore,
             "source": self.source_column,
             "target": self.target_column,
+            "weight": self.weight,
+            "directed": self.directed,
+            "unknown_edges": self.unknown_edges,
+            "features": self.structure,
         }
         return {key: value for key, value in options.items() if value}
 

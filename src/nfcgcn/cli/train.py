@@ -144,7 +144,7 @@ def _scored(graph: Graph, shown: Repeat, device: torch.device) -> Scored:
     pictured = np.arange(len(nodes))
     if len(nodes) > MOST_PICTURED:
         pictured = generator(shown.seed, "picture").choice(pictured, MOST_PICTURED, replace=False)
-    hidden = shown.model.embed(graph.x.to(device), graph.edge_index.to(device)).cpu()
+    hidden = shown.model.embed(graph.x.to(device), shown.model.edges_of(graph).to(device)).cpu()
     if hidden.layout != torch.strided:
         hidden = hidden.to_sparse()
     rows = hidden.index_select(0, torch.from_numpy(nodes[pictured]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,8 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
-from nfcgcn.config.registry import suggest
+from nfcgcn.config.registry import Config, suggest
+from nfcgcn.errors import GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Graph, Split
+
+USUAL_WEIGHT = (0.1, 10.0)
+"""The median weight of edges lies in this range, or is far from the weight of a node's own loop."""
 
 
 def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
@@ -30,6 +36,8 @@ def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
         "homophily": homophily(graph),
         "labels": _labels(graph),
         "features": _features(graph),
+        "weights": _weights(graph),
+        "reading": graph.reading,
         "given_split": None if graph.given is None else _sizes(graph.given),
         "model": model,
         "suggestions": {name: asdict(suggestion) for name, suggestion in suggestions.items()},
@@ -43,6 +51,86 @@ def homophily(graph: Graph) -> float | None:
     target = graph.labels[a.indices]
     labelled = (source >= 0) & (target >= 0)
     return float(np.mean(source[labelled] == target[labelled])) if labelled.any() else None
+
+
+def check_classes(graph: Graph) -> None:
+    """Refuse labels from which nothing can be learnt, or among which one is probably a code for "no label"."""
+    present = np.unique(graph.labels[graph.labels >= 0])
+    if len(present) == 1:
+        only = graph.class_name(int(present[0]))
+        raise GraphError(f"every label of '{graph.name}' is '{only}': there is nothing to tell apart")
+    if graph.class_names is None and len(present) and present[-1] >= len(present):
+        gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
+        node = int(np.flatnonzero(graph.labels == present[gap])[0])
+        raise GraphError(
+            f"node {node} of '{graph.name}' has class {present[gap]}, but no node has class {gap}; "
+            "write -1 for a missing label, and number the classes from 0 without gaps"
+        )
+
+
+def foresee(graph: Graph, config: Config) -> tuple[list[str], list[str]]:
+    """Return what would stop training on `graph` with these settings, and what would make it worse; nothing is trained.
+
+    The classes, the split of seed 0 and the model are tried; a model that needs more memory than there is, is refused
+    before it takes any.
+    """
+    problems: list[str] = []
+    splits: list[Split] = []
+    attempts: list[Callable[[], object]] = [
+        lambda: check_classes(graph),
+        lambda: splits.append(_checked_split(graph, config)),
+        lambda: config.build(graph, 0) if graph.num_classes else None,  # without classes there is no model
+    ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for attempt in attempts:
+            try:
+                attempt()
+            except NFCError as error:
+                problems.append(str(error))
+    cautions = [str(warning.message) for warning in caught if issubclass(warning.category, NFCWarning)]
+    return problems, [*cautions, *_shortages(graph, splits), *_oddities(graph)]
+
+
+def _checked_split(graph: Graph, config: Config) -> Split:
+    split = config.split.make(graph, 0)
+    split.check(graph)
+    if not len(split.test):
+        raise GraphError(f"the split '{split.name}' leaves no labelled node to test on; change its sizes")
+    return split
+
+
+def _shortages(graph: Graph, splits: Sequence[Split]) -> Iterator[str]:
+    """Say which classes have no node in a part of the split; those without training nodes are known already."""
+    present = np.unique(graph.labels[graph.labels >= 0])
+    for split in splits:
+        for part, what in (("val", "validation"), ("test", "test")):
+            missing = np.setdiff1d(present, graph.labels[getattr(split, part)])
+            if len(missing):
+                names = ", ".join(
+                    f"'{graph.class_name(int(c))}' ({int((graph.labels == c).sum())} labels)" for c in missing[:3]
+                )
+                more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+                yield f"no {what} node has class {names}{more}; label more nodes of it, or join classes"
+
+
+def _oddities(graph: Graph) -> Iterator[str]:
+    degree, features = _degree(graph), _features(graph)
+    if not graph.num_edges:
+        yield "there are no edges: every node is judged by its own features alone"
+    elif isolated := int((degree == 0).sum()):
+        yield f"{isolated:,} of {graph.num_nodes:,} nodes have no edge and are judged by their own features alone"
+    if features["constant_columns"]:
+        yield f"{features['constant_columns']:,} of {graph.num_features:,} features are the same for every node"
+    if features["zero_rows"]:
+        yield f"{features['zero_rows']:,} nodes have zeros only as features"
+    if graph.is_weighted:
+        middle = float(np.median(graph.adjacency.data))
+        if not USUAL_WEIGHT[0] <= middle <= USUAL_WEIGHT[1]:
+            yield (
+                f"half of the weights are {'above' if middle > 1 else 'below'} {middle:g}, while a node's own loop has "
+                "weight 1; divide the weights by it, or set `self_weight`"
+            )
 
 
 def _degree(graph: Graph) -> npt.NDArray[np.integer[Any]]:
@@ -103,6 +191,13 @@ def _features(graph: Graph) -> dict[str, Any]:
         "min": float(low.min()),
         "max": float(high.max()),
     }
+
+
+def _weights(graph: Graph) -> dict[str, float] | None:
+    if not graph.is_weighted:
+        return None
+    values = graph.adjacency.data
+    return {"min": float(values.min()), "median": float(np.median(values)), "max": float(values.max())}
 
 
 def _sizes(split: Split) -> dict[str, int]:

@@ -136,7 +136,9 @@ class Config:
         if not graph.num_features:
             raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
         self.check_memory(graph)
-        return self.build_for(graph.num_features, graph.num_classes, seed=seed)
+        model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
+        model.edges_of(graph)  # refuses weights that the model cannot use
+        return model
 
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
         """Make the model for any graph with these numbers of features and classes."""

@@ -9,10 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 from nfcgcn.data import citations, digits, formats, planetoid, planetoid_files
+from nfcgcn.data.formats.edges import UnknownEdges
+from nfcgcn.data.formats.roles import Columns
+from nfcgcn.data.structure import structural_features
 from nfcgcn.errors import DatasetError, unknown
 from nfcgcn.graph import Graph
 
-__all__ = ["DATASETS", "Dataset", "at_hand", "describe", "is_own", "load"]
+__all__ = ["DATASETS", "Dataset", "at_hand", "describe", "is_own", "load", "structural_features"]
 
 
 @dataclass(frozen=True)
@@ -65,24 +68,65 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 """Every dataset by name, in the order to show them."""
 
 
-def load(name: Any, *, data_dir: str | PathLike[str] | None = None, **options: Any) -> Graph:
-    """Return the graph of that name, or read a graph of your own from a file or a folder.
+def load(
+    name: Any,
+    *,
+    data_dir: str | PathLike[str] | None = None,
+    edges: Any = None,
+    id: str | None = None,
+    label: str | None = None,
+    text: Columns = (),
+    words: Any = (),
+    ignore: Columns = (),
+    split: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    directed: bool = False,
+    unknown_edges: UnknownEdges | None = None,
+    features: Any = None,
+    encoding: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Graph:
+    """Return the graph of that name, or read a graph of your own from a file, a folder or what is in memory.
 
-    ``data_dir`` is the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it,
-    they are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
-    downloaded into the cache. ``options`` are those of :func:`nfcgcn.data.digits.read` and
-    :func:`nfcgcn.data.citations.generate`.
+    Args:
+        name: a name from ``nfcgcn datasets``, which is never taken as a path; the path of an .npz or .pt file (PyG's
+            ``Data``), of a table of nodes (.csv, .tsv, .parquet), or of a folder with nodes.csv and edges.csv, or with
+            the same tables in another format; a data frame of nodes; a graph of NetworkX or igraph.
+        data_dir: the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it, they
+            are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
+            downloaded into the cache.
+        edges: the table of edges, a path or a data frame, if `name` is a table of nodes.
+        id: column with the ids of the nodes; by default "id" or, without such a column, the first.
+        label: column with the classes; by default "label". A row without a label is a node to predict.
+        text: columns to read as TF-IDF weights of their words.
+        words: columns to read as word counts.
+        ignore: columns to leave out. All other columns become features.
+        split: column with train, val, test or nothing; by default "split".
+        source: column of edges with the id of the first node; by default "source".
+        target: column of edges with the id of the second node; by default "target".
+        weight: column of edges with a number from 0 up per edge.
+        directed: edges have directions. Every model reads an edge both ways; ``Graph.reading`` says so.
+        unknown_edges: what to do with edges to ids without a node: "error", "drop" or "add".
+        features: "degree", "one-hot", "spectral" or "walk": features to make from the edges.
+        encoding: ``Graph.encoding`` of an earlier graph: columns are read as they were then.
+        options: those of :func:`nfcgcn.data.digits.read` and :func:`nfcgcn.data.citations.generate`, where
+            ``features`` and ``words`` are numbers.
 
-    A path is that of an .npz or .pt file (PyG's ``Data``), of a table of nodes (.csv, .tsv, .parquet; then ``edges`` is
-    the path of the table of edges), or of a folder with nodes.csv and edges.csv, or with the same tables in another
-    format. For tables, ``options`` say what the columns mean, as in :func:`nfcgcn.data.formats.read_tables`. The name
-    of a dataset is never taken as a path.
+    How columns become features is described at :func:`nfcgcn.data.formats.read_tables`.
 
-    Anything else is taken as a data frame of nodes, with ``edges`` the frame of edges, see
-    :func:`nfcgcn.data.formats.from_frames`.
+    >>> load("digits", neighbours=3)
+    Graph('digits', nodes=1797, edges=3884, features=64 dense, classes=10)
     """
+    given = {
+        "edges": edges, "id": id, "label": label, "text": text, "words": words, "ignore": ignore, "split": split,
+        "source": source, "target": target, "weight": weight, "directed": directed, "unknown_edges": unknown_edges,
+        "features": features, "encoding": encoding,
+    }  # fmt: skip
+    options |= {key: value for key, value in given.items() if not _is_default(value)}
     if not isinstance(name, str | PathLike):
-        return formats.from_frames(name, **options)
+        return formats.from_memory(name, **options)
     if is_own(name):
         return formats.read(name, **options)
     name = str(name)
@@ -96,6 +140,10 @@ def load(name: Any, *, data_dir: str | PathLike[str] | None = None, **options: A
     if name == "citations":
         return citations.generate(**options)
     return planetoid.read(name, data_dir=data_dir)
+
+
+def _is_default(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, str | tuple | list) and not value)
 
 
 def is_own(name: str | PathLike[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import safetensors.torch
 
 from nfcgcn import files
 from nfcgcn.config.registry import make_config
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.inference.run_folder import (
     CONFIG,
@@ -86,6 +87,7 @@ def save_run(
         "dataset": result["dataset"],
         "dataset_options": result["dataset_options"],
         "encoding": graph.encoding,
+        "weighted": graph.is_weighted,
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     for name, content in {**contents, CONFIG: files.to_json(config).encode()}.items():
@@ -110,6 +112,8 @@ class SavedRun:
     """The options of the built-in dataset it was trained on; None for any other training graph."""
     encoding: dict[str, Any] | None
     """How the columns of the training graph's tables were read; None where it did not come from tables."""
+    weighted: bool = False
+    """Whether the edges of the training graph had weights."""
 
     def class_name(self, label: int) -> str:
         """Name a class as the training graph did."""
@@ -133,6 +137,13 @@ class SavedRun:
             raise GraphError(
                 f"'{graph.name}' does not have the same features as the training graph: it {differences}; "
                 "give it the same columns"
+            )
+        if self.weighted != graph.is_weighted:
+            trained, has = ("with", "none") if self.weighted else ("without", "some")
+            warnings.warn(
+                f"the run was trained {trained} weights of edges, and '{graph.name}' has {has}",
+                NFCWarning,
+                stacklevel=2,
             )
         if ours and theirs and ours != theirs:
             place = next(i for i in range(len(ours)) if ours[i] != theirs[i])
@@ -172,6 +183,7 @@ def load_run(folder: Path | str) -> SavedRun:
             dataset=config["dataset"],
             dataset_options=config["dataset_options"],
             encoding=config["encoding"],
+            weighted=config["weighted"],
         )
 
 

@@ -184,7 +184,7 @@ def _model_scores(model: NodeClassifier, graph: Graph, nodes: Ints) -> Tensor:
     device, dtype = first.device, first.dtype
     try:
         scores = model.eval().score_nodes(
-            graph.x.to(device, dtype), graph.edge_index.to(device), torch.from_numpy(nodes).to(device)
+            graph.x.to(device, dtype), model.edges_of(graph).to(device), torch.from_numpy(nodes).to(device)
         )
     finally:
         model.train(was_training)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import GraphError
-from nfcgcn.graph import Graph, Ints, csr_tensor
+from nfcgcn.graph import Edges, Graph, Ints, WeightedEdges, csr_tensor
 from nfcgcn.kernels.reference.node_feature_conv import compose
 from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.classifier import NodeClassifier
@@ -86,7 +86,7 @@ class MapPath(FeaturePath):
                 "explain it on a graph with the features it was trained on"
             )
         # The table that prediction draws, whatever device the model is on.
-        everywhere = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edge_index).numpy()
+        everywhere = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
         self.model = _double(model)
         self.config = model.config
         self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
@@ -228,7 +228,9 @@ class PlainPath(FeaturePath):
         self.model = _double(model)
         self.local = torch.from_numpy(np.searchsorted(around, nodes))
         local = graph.adjacency[around][:, around].tocoo()
-        self.edge_index = torch.from_numpy(np.stack([local.col, local.row]).astype(np.int64))
+        edge_index = torch.from_numpy(np.stack([local.col, local.row]).astype(np.int64))
+        weighted = WeightedEdges(edge_index, torch.from_numpy(local.data)) if graph.is_weighted else edge_index
+        self.edges: Edges = weighted
         if isinstance(model, SampledClassifier) and isinstance(self.model, SampledClassifier):
             everywhere = model.table(graph.x, graph.edge_index).numpy()[around]
             inside = np.isin(everywhere, around).all(1, keepdims=True)
@@ -248,7 +250,7 @@ class PlainPath(FeaturePath):
 
     def scores(self, p: Tensor) -> Tensor:
         x = p.new_zeros(self.size).index_put(self.place, p)
-        scores: Tensor = self.model(x, self.edge_index)
+        scores: Tensor = self.model(x, self.edges)
         return scores.index_select(0, self.local)
 
     def contributions(self, points: Sequence[Point]) -> sp.csr_array:
@@ -306,7 +308,8 @@ def _scaled(model: NodeClassifier, graph: Graph, nodes: Ints) -> sp.csr_array:
 def _normalised(graph: Graph, rows: Ints, self_weight: float) -> Sparse:
     """Return the normalised adjacency among `rows`, by the degrees in the whole graph."""
     loops = self_weight * sp.eye_array(len(rows), format="csr")
-    scale = sp.diags_array((np.diff(graph.adjacency.indptr)[rows] + self_weight) ** -0.5)
+    degrees = graph.adjacency[rows].sum(axis=1, dtype=np.float64)
+    scale = sp.diags_array((degrees + self_weight) ** -0.5)
     return Sparse.from_csr(_csr(sp.csr_array(scale @ (graph.adjacency[rows][:, rows] + loops) @ scale)))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, NFCError, unknown
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Edges, Floats, Graph, Ints
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN
@@ -53,7 +53,7 @@ class Prediction:
 def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
     """Return the predicted class of every node, ``[N]``."""
     model.to(device).eval()
-    scores = model(graph.x.to(device), graph.edge_index.to(device))
+    scores = model(graph.x.to(device), model.edges_of(graph).to(device))
     classes: Ints = scores.argmax(1).cpu().numpy()
     return classes
 
@@ -73,7 +73,7 @@ def predict_proba(
     if draws < 1:
         raise ConfigError(f"`draws` must be at least 1, got {draws}")
     model.to(device).eval()
-    x, edge_index = graph.x.to(device), graph.edge_index.to(device)
+    x, edge_index = graph.x.to(device), model.edges_of(graph).to(device)
     samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     num_draws = draws if samplers else 1
     mean = _probabilities(model, x, edge_index)
@@ -100,7 +100,7 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))
     model.to(device).eval()
-    x, edge_index = graph.x.to(device), graph.edge_index.to(device)
+    x, edge_index = graph.x.to(device), model.edges_of(graph).to(device)
     if layer == "first":
         if not isinstance(model, NFCGCN):
             raise ConfigError(
@@ -130,7 +130,7 @@ def check_size(num_nodes: int, channels: int) -> None:
         )
 
 
-def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Tensor) -> npt.NDArray[np.float64]:
+def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Edges) -> npt.NDArray[np.float64]:
     scores: Tensor = model(x, edge_index)
     probabilities: npt.NDArray[np.float64] = scores.double().softmax(1).cpu().numpy()
     return probabilities

@@ -88,6 +88,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if version == 3:
         config["sha256"] = {}
+    config.setdefault("weighted", False)
     for name, (what, fits) in KEYS.items():
         if name not in config:
             raise ValueError(f"`{name}` is missing")
@@ -122,6 +123,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "dataset": ("text", lambda v: isinstance(v, str)),
     "dataset_options": ("a table of numbers, or null", lambda v: v is None or _is_table(v, int, float)),
     "encoding": ("a table, or null", lambda v: v is None or isinstance(v, dict)),
+    "weighted": ("true or false", lambda v: isinstance(v, bool)),
     "sha256": ("a table of checksums", lambda v: _is_table(v, str)),
 }
 """What each value of config.json must be."""

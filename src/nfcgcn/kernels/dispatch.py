@@ -133,12 +133,12 @@ def _add_bias(h: Tensor, bias: Tensor) -> Tensor:
 
 @accelerates(operations.propagate)
 @opaque
-def _propagate(h: Tensor, edge_index: Any, self_weight: float = 1.0) -> Any:
-    if isinstance(edge_index, Sparse):
-        return sparse_product(edge_index, h)
+def _propagate(h: Tensor, edges: Any, self_weight: float = 1.0) -> Any:
+    if isinstance(edges, Sparse):
+        return sparse_product(edges, h)
     if h.device.type not in ("cpu", "cuda"):
         return NotImplemented
-    return sparse_product(normalised_adjacency(edge_index, len(h), h.dtype, self_weight), h)
+    return sparse_product(normalised_adjacency(edges, len(h), h.dtype, self_weight), h)
 
 
 @accelerates(sampling.draw_rows)

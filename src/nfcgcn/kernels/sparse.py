@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfcgcn.graph import csr_tensor, quiet_sparse
+from nfcgcn.graph import Edges, csr_tensor, edge_parts, quiet_sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.sampling import check_range
 
@@ -76,20 +76,36 @@ def sparse_product(a: Sparse, dense: Tensor) -> Tensor:
     return _SparseProduct.apply(a.matrix, a.transpose, dense)  # type: ignore[no-untyped-call,no-any-return]
 
 
-@remembered
 def normalised_adjacency(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_weight: float = 1.0
+    edges: Edges, num_nodes: int, dtype: torch.dtype = torch.float32, self_weight: float = 1.0
 ) -> Sparse:
     r"""Return :math:`\hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}`: each node has one loop, of weight ``w``.
 
-    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
+    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees add up the weights of
+    arriving edges, 1 each unless they have weights. It is made once per graph.
     """
+    return _normalised_adjacency(*edge_parts(edges), num_nodes, dtype, self_weight)
+
+
+@remembered
+def _normalised_adjacency(
+    edge_index: Tensor, weight: Tensor | None, num_nodes: int, dtype: torch.dtype, self_weight: float
+) -> Sparse:
     check_range(edge_index, num_nodes)
-    source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    scale = (torch.bincount(target, minlength=num_nodes).to(dtype) + self_weight).rsqrt()
+    kept = edge_index[0] != edge_index[1]
+    source, target = edge_index[:, kept]
+    # Weights are added up on the CPU, where the order is fixed.
+    degrees = (
+        torch.bincount(target, minlength=num_nodes)
+        if weight is None
+        else torch.bincount(target.cpu(), weight[kept].cpu().double(), minlength=num_nodes).to(edge_index.device)
+    )
+    scale = (degrees.to(dtype) + self_weight).rsqrt()
     loops = torch.arange(num_nodes, device=edge_index.device)
     rows, columns = torch.cat([target, loops]), torch.cat([source, loops])
-    values = torch.cat([scale[source] * scale[target], self_weight * scale.square()])
+    along = scale[source] * scale[target]
+    along = along if weight is None else weight[kept].to(dtype) * along
+    values = torch.cat([along, self_weight * scale.square()])
     return Sparse.from_entries(rows, columns, values, size=(num_nodes, num_nodes))
 
 

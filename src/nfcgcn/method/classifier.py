@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Edges, Graph
 from nfcgcn.method.acceleration import prepare
 from nfcgcn.method.features import FeatureScale, scale_features
 from nfcgcn.settings import Settings, setting
@@ -25,6 +27,9 @@ class ClassifierConfig(Settings):
 class NodeClassifier(nn.Module, ABC):
     """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
 
+    takes_weights = False
+    """Whether the model may be called with edges that have weights."""
+
     def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
         super().__init__()
         prepare()
@@ -33,7 +38,7 @@ class NodeClassifier(nn.Module, ABC):
         self.in_channels, self.config = in_channels, config
 
     @abstractmethod
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Any) -> Tensor:
         """Return the representation of each node that the last layer reads."""
 
     @abstractmethod
@@ -44,7 +49,16 @@ class NodeClassifier(nn.Module, ABC):
         """Return the features as this model reads them."""
         return scale_features(x, self.config.feature_scale)
 
-    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+    def edges_of(self, graph: Graph) -> Edges:
+        """Return the edges of `graph` as this model takes them; weights that it cannot use are refused."""
+        if graph.is_weighted and not self.takes_weights:
+            raise GraphError(
+                f"the edges of '{graph.name}' have weights, which a {type(self).__name__} cannot use; "
+                "read the graph without weights, or choose another model"
+            )
+        return graph.edges
+
+    def score_nodes(self, x: Tensor, edge_index: Any, nodes: Tensor) -> Tensor:
         """Return the class scores of `nodes`.
 
         A model may override this to sample in training; in evaluation the scores are those of ``forward``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from nfcgcn.graph import Edges
 from nfcgcn.method.acceleration import prepare
 from nfcgcn.method.operations import Rows, add_bias, multiply, propagate
 
@@ -34,7 +35,7 @@ class GraphConv(nn.Module):
         """Draw the weights again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, x: Rows, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Rows, edge_index: Edges) -> Tensor:
         """Return ``A_hat x W``."""
         return propagate(multiply(x, self.weight), edge_index, self.self_weight)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError
+from nfcgcn.graph import Edges, edge_parts
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.additions import AdditionsConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
@@ -69,6 +70,7 @@ class NFCGCN(NodeClassifier):
     """
 
     config: NFCGCNConfig
+    takes_weights = True
 
     @takes(NFCGCNConfig, positional=("hidden_channels", "num_layers"))
     def __init__(self, in_channels: int, out_channels: int, *, config: NFCGCNConfig, seed: int = 0) -> None:
@@ -87,7 +89,7 @@ class NFCGCN(NodeClassifier):
         self.own = own_layers(config, in_channels, config.hidden_channels, out_channels)
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
+        self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None, *, needed: Tensor | None = None
     ) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``.
 
@@ -96,7 +98,7 @@ class NFCGCN(NodeClassifier):
         return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index)
 
     def read(
-        self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None, *, needed: Tensor | None = None
+        self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None, *, needed: Tensor | None = None
     ) -> Tensor:
         """Return ``H(0) W`` for the first matrix ``W`` after the convolution, ``[N, channels]``.
 
@@ -140,7 +142,7 @@ class NFCGCN(NodeClassifier):
             h = layer(dropout(F.relu(h), self.config.dropout, self.training), edge_index)
         return h
 
-    def embed(self, x: Tensor, edge_index: Tensor, neighbours: Tensor | None = None) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
         depth = len(self.layers) - (self.classifier is None)
         if depth <= 0:
@@ -150,11 +152,11 @@ class NFCGCN(NodeClassifier):
         h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
 
-    def score_nodes(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+    def score_nodes(self, x: Tensor, edge_index: Edges, nodes: Tensor) -> Tensor:
         """Return the class scores of `nodes`; only nodes within ``K`` hops of them are convolved."""
         if x.device.type != "cpu":  # on a GPU all rows are convolved: listing some would make the host wait
             return super().score_nodes(x, edge_index, nodes)
-        needed = neighbourhood(nodes, edge_index, x.shape[0], len(self.layers))
+        needed = neighbourhood(nodes, edge_parts(edge_index)[0], x.shape[0], len(self.layers))
         scores: Tensor = self(x, edge_index, needed=needed)[nodes]
         return scores
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Edges
 from nfcgcn.method.acceleration import accelerated, prepare
 from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_by_similarity
 from nfcgcn.settings import Settings, rate, setting, takes
@@ -151,14 +152,14 @@ class NodeFeatureConv(nn.Module):
         """Draw the filters again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, x: Tensor, edge_index: Tensor | None = None, *, neighbours: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges | None = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; without a neighbour table ``[N, bandwidth]``, one is drawn from the edges."""
         return node_feature_conv(x, self.table(x, edge_index, neighbours), self.weight, **self._options())
 
     def project(
         self,
         x: Tensor,
-        edge_index: Tensor | None,
+        edge_index: Edges | None,
         matrix: Tensor,
         *,
         neighbours: Tensor | None = None,
@@ -180,7 +181,7 @@ class NodeFeatureConv(nn.Module):
             "backend": c.backend,
         }
 
-    def table(self, x: Tensor, edge_index: Tensor | None, neighbours: Tensor | None = None) -> Tensor:
+    def table(self, x: Tensor, edge_index: Edges | None, neighbours: Tensor | None = None) -> Tensor:
         """Return the neighbour table ``[N, bandwidth]``: the one given, or the one drawn from the edges."""
         num_nodes, bandwidth = x.shape[0], self.config.bandwidth
         if x.shape[1] != self.in_channels:

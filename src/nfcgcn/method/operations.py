@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.graph import csr_tensor
+from nfcgcn.graph import Edges, WeightedEdges, csr_tensor, edge_parts
 from nfcgcn.method.acceleration import accelerated
 from nfcgcn.randomness import hashed
 
@@ -40,23 +40,29 @@ def add_bias(h: Tensor, bias: Tensor) -> Tensor:
 
 
 @accelerated
-def propagate(h: Tensor, edge_index: Tensor, self_weight: float = 1.0) -> Tensor:
+def propagate(h: Tensor, edges: Edges, self_weight: float = 1.0) -> Tensor:
     r"""Return :math:`\hat A h` with :math:`\hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}`.
 
-    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees count arriving edges.
-    Every node has exactly one loop, of weight ``w`` (`self_weight`), whether or not `edge_index` has loops.
+    Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees add up the weights of
+    arriving edges, which are 1 unless the edges have weights. Every node has exactly one loop, of weight ``w``
+    (`self_weight`), whether or not there are loops among the edges.
     """
+    edge_index, given = edge_parts(edges)
     source, target = edge_index[0], edge_index[1]
     weight = (source != target).to(h.dtype)
+    if given is not None:
+        weight = weight * given.to(h.dtype)
     scale = torch.full_like(h[:, 0], self_weight).index_add(0, target, weight).rsqrt()
     weight = weight * scale[source] * scale[target]
     own = self_weight * scale.square()
     return (h * own[:, None]).index_add(0, target, h[source] * weight[:, None])
 
 
-def drop_edges(edge_index: Tensor, rate: float, training: bool) -> Tensor:
+def drop_edges(edges: Edges, rate: float, training: bool) -> Edges:
     """In training, leave out edges with probability `rate`, both directions of an edge together."""
     if not training or rate == 0:
-        return edge_index
+        return edges
     seed = int(torch.randint(2**62, ()))
-    return edge_index[:, hashed(seed, edge_index.amin(0), edge_index.amax(0)) >= round(rate * 2**32)]
+    edge_index, weight = edge_parts(edges)
+    kept = hashed(seed, edge_index.amin(0), edge_index.amax(0)) >= round(rate * 2**32)
+    return edge_index[:, kept] if weight is None else WeightedEdges(edge_index[:, kept], weight[kept])

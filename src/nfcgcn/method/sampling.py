@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Edges, Floats, Graph, Ints, edge_parts
 from nfcgcn.method.acceleration import accelerated, remembered
 from nfcgcn.method.features import moderate
 from nfcgcn.randomness import hash_seed, hashed
@@ -21,23 +21,36 @@ MOST_PAIRS = 2**15
 
 
 def neighbour_table(
-    edge_index: Tensor, num_nodes: int, *, bandwidth: int, seed: int, draw: int = 0, device: torch.device | None = None
+    edges: Edges, num_nodes: int, *, bandwidth: int, seed: int, draw: int = 0, device: torch.device | None = None
 ) -> Tensor:
     r"""Draw :math:`\mathcal{N}'_i` of every node: the table ``[N, n]``.
 
     Slot 0 holds the node itself; the other slots hold ``n - 1`` distinct neighbours, drawn uniformly and in random
-    order. A node with fewer neighbours gets all of them, and copies of itself in the remaining slots.
+    order. A node with fewer neighbours gets all of them, and copies of itself in the remaining slots. Of edges with
+    weights, each slot in turn gets one of the neighbours that are left, with a probability proportional to its weight.
 
     A row depends only on the seed, the node, its own neighbours and the number of the draw: adding or removing nodes
     and edges elsewhere changes no row.
     """
     if bandwidth < 1:
         raise ConfigError(f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself")
-    return _table(edge_index, num_nodes, bandwidth, seed, draw, device or edge_index.device)
+    edge_index, weight = edge_parts(edges)
+    return _table(edge_index, weight, num_nodes, bandwidth, seed, draw, device or edge_index.device)
 
 
 @remembered
-def _table(edge_index: Tensor, num_nodes: int, bandwidth: int, seed: int, draw: int, device: torch.device) -> Tensor:
+def _table(
+    edge_index: Tensor,
+    weight: Tensor | None,
+    num_nodes: int,
+    bandwidth: int,
+    seed: int,
+    draw: int,
+    device: torch.device,
+) -> Tensor:
+    if weight is not None:
+        lists = weighted_lists(edge_index, weight, num_nodes)
+        return draw_weighted_rows(*lists, size=bandwidth - 1, seed=draw_seed(seed, draw)).to(device)
     starts, neighbours = adjacency_lists(edge_index, num_nodes, device)
     return draw_rows(starts, neighbours, size=bandwidth - 1, seed=draw_seed(seed, draw))
 
@@ -75,6 +88,39 @@ def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Te
     return table
 
 
+def draw_weighted_rows(starts: Ints, neighbours: Ints, weights: Floats, *, size: int, seed: int) -> Tensor:
+    """Return each node and `size` of its neighbours, drawn in proportion to their weights: ``[N, size + 1]``.
+
+    Every neighbour waits for a time that is exponentially distributed with its weight as the rate; those that come
+    first are drawn, in this order. That is the same as drawing one after the other from those that are left (Efraimidis
+    and Spirakis, "Weighted random sampling with a reservoir", 2006).
+
+    Cost: one sort of all edges.
+    """
+    degrees = np.diff(starts)
+    nodes = np.repeat(np.arange(len(degrees)), degrees)
+    places = np.arange(len(nodes)) - starts[nodes]
+    numbers = hashed(seed, torch.from_numpy(nodes), torch.from_numpy(places)).numpy()
+    waiting = -np.log((numbers + 0.5) / 2**32) / weights
+    order = np.lexsort((waiting, nodes))
+    first = places < size
+    table = np.repeat(np.arange(len(degrees))[:, None], size + 1, axis=1)
+    table[nodes[first], places[first] + 1] = neighbours[order[first]]
+    return torch.from_numpy(table)
+
+
+@remembered
+def weighted_lists(edge_index: Tensor, weight: Tensor, num_nodes: int) -> tuple[Ints, Ints, Floats]:
+    """List the distinct neighbours of each node, itself excluded, as CSR: starts, neighbours and their weights."""
+    check_range(edge_index, num_nodes)
+    source, target = edge_index.cpu().numpy()
+    keep = source != target
+    values = weight.cpu().numpy()[keep].astype(np.float64)
+    matrix = sp.csr_array((values, (target[keep], source[keep])), shape=(num_nodes, num_nodes))
+    matrix.sum_duplicates()
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+
+
 @remembered
 def adjacency_lists(edge_index: Tensor, num_nodes: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """List the distinct neighbours of each node, itself excluded, as CSR ``starts`` and ``neighbours``."""
@@ -104,7 +150,7 @@ def sample_neighbours(
     Slot 0 holds the node, the others distinct neighbours or copies of the node; each `draw` gives other neighbours.
     ``slot_order="similarity"`` sorts the drawn neighbours by cosine similarity to the node, most similar first.
     """
-    table = neighbour_table(graph.edge_index, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
+    table = neighbour_table(graph.edges, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
     ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table
     copy: Ints = ordered.numpy().copy()  # of what is remembered
     return copy

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import MODELS, Config, make_config
 from nfcgcn.errors import ConfigError, GraphError, unknown
-from nfcgcn.evaluation import check_classes, environment, paired, summarise
+from nfcgcn.evaluation import environment, paired, summarise
 from nfcgcn.graph import Graph
 from nfcgcn.reproduction.experiment import Setup
 from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read

@@ -10,10 +10,11 @@ from nfcgcn.graph import Graph, Ints
 
 
 def fingerprint(graph: Graph, *nodes: Ints) -> str:
-    """Return a checksum of features, edges, labels and the split that the graph came with, and of further `nodes`."""
+    """Return a checksum of features, edges, weights, labels and the split that the graph came with, and of `nodes`."""
     x, a = graph.features, graph.adjacency
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
     parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels]
+    parts += [a.data] if graph.is_weighted else []
     given = () if graph.given is None else (graph.given.train, graph.given.val, graph.given.test)
     checksum = hashlib.sha256()
     for part in (*parts, *given, *nodes):

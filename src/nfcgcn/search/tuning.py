@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import Config
 from nfcgcn.data.splits import RANDOM, redraw
-from nfcgcn.evaluation import check_classes
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 from nfcgcn.search.attempts import Clock, OutOfTimeError, Task

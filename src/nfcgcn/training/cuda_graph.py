@@ -289,6 +289,8 @@ def make_net(
     models: Sequence[NodeClassifier], graph: Graph, config: TrainingConfig, device: torch.device
 ) -> side_by_side.SideBySide | One:
     """Return the models as one that a trainer calls; they are on the device already."""
+    if graph.is_weighted:
+        raise Refusal("the edges have weights")
     x, edge_index = graph.x.to(device), graph.edge_index.to(device)
     reason = side_by_side.refusal(models, x)
     if reason is None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfcgcn.graph import Graph, Ints
+from nfcgcn.graph import Edges, Graph, Ints
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
@@ -31,7 +31,7 @@ def fit_in_steps(
 ) -> Run:
     """See :func:`nfcgcn.training.fit`; ``parts`` are the nodes to train on and those to choose the best epoch by."""
     model.to(device)
-    x, edge_index, y = graph.x.to(device), graph.edge_index.to(device), graph.y.to(device)
+    x, edge_index, y = graph.x.to(device), model.edges_of(graph).to(device), graph.y.to(device)
     train, val = (torch.from_numpy(nodes).to(device) for nodes in parts)
     y_val = y[val]
     optimizer = Adam(model, config)
@@ -84,7 +84,7 @@ def _train_epoch(
     model: NodeClassifier,
     optimizer: Adam,
     x: Tensor,
-    edge_index: Tensor,
+    edge_index: Edges,
     batches: tuple[Tensor, ...],
     y: Tensor,
 ) -> _Training:
@@ -110,7 +110,7 @@ class _Validation(TypedDict):
 
 
 @torch.no_grad()
-def _validate(model: NodeClassifier, x: Tensor, edge_index: Tensor, nodes: Tensor, y: Tensor) -> _Validation:
+def _validate(model: NodeClassifier, x: Tensor, edge_index: Edges, nodes: Tensor, y: Tensor) -> _Validation:
     model.eval()
     scores = model.score_nodes(x, edge_index, nodes)
     return {"val_loss": F.cross_entropy(scores, y).item(), "val_accuracy": _accuracy(scores, y)}

@@ -115,11 +115,42 @@ BAD_NODES = {
         "column 'name' of nodes.csv holds 20 different texts in 20 rows, too many to be categories; "
         "read it as text with --text name, or leave it out with --ignore name",
     ),
-    "dates": (
-        "id,day\na,2020-01-05\nb,2021-02-03T10:00\n",
+    "some dates": (
+        "id,day\na,2020-01-05\nb,2021-02-03T10:00\nc,soon\nd,2021-02-31\n",
         {},
-        "column 'day' of nodes.csv holds dates, which cannot be features as they are; "
-        "turn them into numbers (a year, days since), or leave the column out with --ignore",
+        "column 'day' of nodes.csv holds dates, but row 3 says 'soon': 2 cells are no dates such as 2024-05-31; "
+        "correct them, or leave the column out with --ignore",
+    ),
+    "several classes": (
+        "id,x,label\na,1,red;blue\nb,2,red\nc,3,blue\n",
+        {},
+        "column 'label' of nodes.csv names several classes in 1 rows, such as 'red;blue'; nfcgcn learns one class per "
+        "node: keep the main one, replace ';' by + to make each combination a class, or train one model per class on a "
+        "column of yes and no",
+    ),
+    "several classes with commas": (
+        'id,x,label\na,1,"red, blue"\nb,2,red\nc,3,blue\n',
+        {},
+        "column 'label' of nodes.csv names several classes in 1 rows, such as 'red, blue'; nfcgcn learns one class per "
+        "node: keep the main one, replace ',' by + to make each combination a class, or train one model per class on a "
+        "column of yes and no",
+    ),
+    "several columns of classes": (
+        "id,x,red,blue\na,1,yes,no\nb,2,no,no\n",
+        {"label": ["red", "blue"]},
+        "`label` must be one column, as a node has one class, got 'red', 'blue'; train one model per column, or make "
+        "one column of them",
+    ),
+    "all that is wrong": (
+        "id,x,day,label\na,1,2020-01-01,5.5\na,x,2020-01-02,\n,2,soon,5.5\n",
+        {},
+        "5 problems: (1) row 3 of nodes.csv has no id in column 'id'; fill it in, or choose --id (2) column 'id' of "
+        "nodes.csv holds 'a' in rows 1 and 2; 1 rows repeat an id: make ids unique, or choose their column with --id "
+        "(3) every label in column 'label' of nodes.csv is '5.5': there is nothing to tell apart; choose another "
+        "column with --label (4) column 'x' of nodes.csv mixes numbers and text: 2 numbers, but row 2 says 'x'; "
+        "correct it, leave the column out with --ignore, or take its cells as words with --words (5) column 'day' of "
+        "nodes.csv holds dates, but row 3 says 'soon': 1 cells are no dates such as 2024-05-31; "
+        "correct them, or leave the column out with --ignore",
     ),
     "infinite": (
         "id,x\na,1\nb,inf\nc,-Infinity\n",
@@ -182,27 +213,36 @@ def write(folder: Path, nodes: str | bytes, edges: str | bytes = EDGES) -> Path:
 def test_bad_nodes(tmp_path, case):
     content, options, message = BAD_NODES[case]
     with pytest.raises(GraphError) as caught:
-        load(write(tmp_path, content), **options)
+        load(write(tmp_path, content) / "nodes.csv", **options)
     assert str(caught.value) == message
 
 
 BAD_EDGES = {
+    "all that is wrong": (
+        "source,target,w\na,x,1\nb,,2\na,b,much\na,,1\n",
+        {"weight": "w"},
+        "3 problems: (1) column 'w' of edges.csv must hold a weight from 0 up for each edge, but row 3 says 'much'; "
+        "correct it (2) row 2 of edges.csv lacks an id; an edge needs both ends: 2 rows lack one; --unknown-edges drop "
+        "leaves them out (3) 1 of 4 edges in edges.csv name 1 ids that no row of nodes.csv has: 'x'; add the nodes, "
+        "remove the edges, or choose --unknown-edges drop or add",
+    ),
     "ids of no node": (
         "source,target\na,x\ny,z\nu,v\na,x\na,b\n",
         {},
         "4 of 5 edges in edges.csv name 5 ids that no row of nodes.csv has: 'x', 'y', 'z' and 2 more; "
-        "add the nodes or remove the edges",
+        "add the nodes, remove the edges, or choose --unknown-edges drop or add",
     ),
     "one id of no node": (
         "source,target\na,b\nb,nobody\n",
         {},
         "1 of 2 edges in edges.csv name 1 ids that no row of nodes.csv has: 'nobody'; "
-        "add the nodes or remove the edges",
+        "add the nodes, remove the edges, or choose --unknown-edges drop or add",
     ),
     "other columns": (
         "from,to,weight\na,b,1\n",
         {},
-        "edges.csv has no column 'source'; it has from, to, weight",
+        "2 problems: (1) edges.csv has no column 'source'; it has from, to, weight (2) edges.csv has no column "
+        "'target'; it has from, to, weight",
     ),
     "one column twice": (
         EDGES,
@@ -282,7 +322,7 @@ def test_bad_parquet(tmp_path):
     with pytest.raises(DatasetError, match=r"nodes\.parquet"):
         read_tables(path)
     for column, message in (
-        (pa.array(np.array(["2020-01-01", "2021-01-01"], "datetime64[s]")), "column 'c' of nodes.parquet holds dates"),
+        (pa.array([1, 2], pa.time32("ms")), "column 'c' of nodes.parquet holds time32[ms], not numbers or text"),
         (pa.array([{"u": 1}, {"u": 2}]), "column 'c' of nodes.parquet holds struct<u: int64>, not numbers or text"),
         (pa.array([["a"], ["b"]]), "column 'c' of nodes.parquet holds lists; name it with --words or --ignore"),
         (pa.array([b"a", b"b"]), "column 'c' of nodes.parquet holds binary, not numbers or text"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import warnings
 
 import numpy as np
@@ -95,19 +94,14 @@ BAD = {
         (NODES.set_axis(["id", "a", "a", "b", "c", "d"], axis=1), EDGES),
         "the frame of nodes has two columns called 'a'; rename one",
     ),
-    "dates": (
-        (NODES.assign(day=datetime.date(2020, 1, 1)), EDGES),
-        "column 'day' of the frame of nodes holds dates, which cannot be features as they are; turn them into numbers "
-        "(a year, days since), or leave the column out with --ignore",
-    ),
     "objects": (
         (NODES.assign(odd=[{}] * 5), EDGES),
         "column 'odd' of the frame of nodes holds dict values; leave it out with `ignore`",
     ),
     "unknown ids": (
         (NODES, EDGES.assign(target=[20, 30, 99])),
-        "1 of 3 edges in the frame of edges name 1 ids that no row of the frame of nodes has: '99'; add the nodes or "
-        "remove the edges",
+        "1 of 3 edges in the frame of edges name 1 ids that no row of the frame of nodes has: '99'; add the nodes, "
+        "remove the edges, or choose --unknown-edges drop or add",
     ),
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -85,17 +83,15 @@ def twice() -> nx.Graph:
 
 BAD = {
     "same name": (twice(), "two nodes are written '1'; relabel one, as names must differ as text"),
-    "no attributes": (nx.path_graph(3), "the nodes have no attributes to make features of"),
+    "no attributes": (
+        nx.empty_graph(3),
+        "the node attributes has no column left to make features of; it has ",
+    ),
     "no nodes": (nx.Graph(), "the graph has no nodes"),
     "objects": (simple(thing=object()), "the node attribute 'thing' holds object values; leave it out with `ignore`"),
     "vectors": (simple(thing=[1, 2]), "the node attribute 'thing' holds list values; leave it out with `ignore`"),
     "complex": (simple(thing=1j), "the node attribute 'thing' holds complex values; leave it out with `ignore`"),
     "lists": (simple(t=["a"]), "column 't' of the node attributes holds lists; name it with --words or --ignore"),
-    "dates": (
-        simple(day=datetime.date(2020, 1, 1)),
-        "the node attribute 'day' holds dates, which cannot be features as they are; "
-        "turn them into numbers (a year, days since), or leave the column out with --ignore",
-    ),
     "keys": (nx.Graph([(0, 1)]), "the node attribute 5 has no text as its name; rename it"),
 }
 BAD["keys"][0].nodes[0][5] = 1

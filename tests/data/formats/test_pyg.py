@@ -47,7 +47,7 @@ def test_a_data_becomes_a_graph_with_its_split(tmp_path):
 
 
 def test_what_a_graph_gives_comes_back(tmp_path, sparse_graph):
-    graph = load(save(tmp_path, sparse_graph.to_pyg()))
+    graph = load(save(tmp_path, sparse_graph.to_pyg(dense=False)))
     assert graph.is_sparse
     assert (graph.features != sparse_graph.features).nnz == 0
     assert (graph.adjacency != sparse_graph.adjacency).nnz == 0

@@ -1,4 +1,4 @@
-"""A user's own graph: from .npz files, tables or frames of nodes and edges, PyG's ``Data``, NetworkX; to .npz files."""
+"""A user's own graph: from .npz files, tables or frames of nodes and edges, PyG, NetworkX, igraph; to .npz files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nfcgcn.data.formats.frames import from_frames
-from nfcgcn.data.formats.networkx import from_networkx
+from nfcgcn.data.formats.networkx import from_igraph, from_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
@@ -20,6 +20,8 @@ from nfcgcn.graph import Graph
 __all__ = [
     "TABLES",
     "from_frames",
+    "from_igraph",
+    "from_memory",
     "from_networkx",
     "is_path",
     "read",
@@ -28,6 +30,15 @@ __all__ = [
     "read_tables",
     "write_npz",
 ]
+
+
+def from_memory(thing: Any, **options: Any) -> Graph:
+    """Build a graph from a graph of NetworkX or igraph, or from a data frame of nodes with ``edges`` beside it."""
+    if hasattr(thing, "get_edgelist") and hasattr(thing, "vs"):
+        return from_igraph(thing, **options)
+    if hasattr(thing, "is_multigraph") and hasattr(thing, "nodes"):
+        return from_networkx(thing, **options)
+    return from_frames(thing, **options)
 
 
 def read(path: str | PathLike[str], **options: Any) -> Graph:
@@ -51,7 +62,8 @@ def read(path: str | PathLike[str], **options: Any) -> Graph:
     # An encoding is for tables; a file that already holds features does not need it.
     table_options = [key for key, value in options.items() if value and key != "encoding"]
     if table_options:
-        raise DatasetError(f"--{table_options[0]} is for tables of nodes and edges; {path} holds a graph as it is")
+        option = table_options[0].replace("_", "-")
+        raise DatasetError(f"--{option} is for tables of nodes and edges; {path} holds a graph as it is")
     return read_npz(path) if name.endswith(".npz") else read_pyg(path)
 
 

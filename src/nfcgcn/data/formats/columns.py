@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from nfcgcn.data.formats.table import MISSING, Cells, dates, plain_number
+from nfcgcn.data.formats.table import MISSING, Cells, plain_number
 from nfcgcn.data.formats.words import WordCounts
 from nfcgcn.errors import GraphError
 
@@ -32,12 +33,14 @@ Block = sp.csr_array | npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: ``(value - shift) / scale``; an empty cell counts as ``fill``."""
+    """A column of numbers or dates: ``(value - shift) / scale``; an empty cell counts as ``fill``."""
 
     name: str
     fill: float
     shift: float
     scale: float
+    dates: bool = False
+    """Whether cells are dates, read as days since 1970."""
 
     @property
     def feature_names(self) -> list[str]:
@@ -103,6 +106,8 @@ class Values:
         self.not_a_number: tuple[str, int] | None = None
         self.num_texts = 0
         self.num_dates = 0
+        self._days: list[npt.NDArray[np.float64]] = []
+        self.not_a_date: tuple[str, int] | None = None
         self._codes: list[npt.NDArray[np.int32]] = []
         self._numbers: list[npt.NDArray[np.float64]] = []
 
@@ -124,7 +129,7 @@ class Values:
             first = int(np.flatnonzero(np.append(unread, False)[codes])[0])
             self.not_a_number = (texts[codes[first]], self.rows + first + 1)
         self.num_texts += int(counts[unread].sum())
-        self.num_dates += int(sum(n for n, text in zip(counts, texts, strict=True) if _DATE.fullmatch(text)))
+        self._gather_days(codes, texts, counts, unread)
         self.filled += int(counts[~empty].sum())
         self.rows += len(cells)
         self._numbers.append(parsed[codes])
@@ -140,6 +145,22 @@ class Values:
         self.rows += len(cells)
         self._numbers.append(numbers)
         return True
+
+    def _gather_days(
+        self, codes: Cells, texts: list[str], counts: npt.NDArray[np.integer[Any]], unread: npt.NDArray[np.bool_]
+    ) -> None:
+        are_dates = np.array([_DATE.fullmatch(text) is not None for text in texts], bool)
+        if not self.num_dates and not are_dates.any():
+            return
+        before = self.rows - sum(map(len, self._days))
+        self._days += [np.full(before, np.nan)] if before else []
+        days = np.full(len(texts) + 1, np.nan)
+        days[:-1][are_dates] = to_days([text for text, is_date in zip(texts, are_dates, strict=True) if is_date])
+        self._days.append(days[codes])
+        bad = np.append(unread & np.isnan(days[:-1]), False)[codes]
+        if bad.any() and self.not_a_date is None:
+            self.not_a_date = (texts[codes[int(bad.argmax())]], self.rows + int(bad.argmax()) + 1)
+        self.num_dates += int(counts[are_dates].sum())
 
     def _gather_categories(self, codes: Cells, texts: list[str], empty: npt.NDArray[np.bool_]) -> None:
         if not self.few:
@@ -161,6 +182,12 @@ class Values:
         return np.concatenate(self._numbers)
 
     @property
+    def days(self) -> npt.NDArray[np.float64]:
+        """``[N]``, days since 1970 of a cell that is a date; NaN for any other."""
+        rest = self.rows - sum(map(len, self._days))
+        return np.concatenate([*self._days, np.full(rest, np.nan)])
+
+    @property
     def codes(self) -> npt.NDArray[np.int32]:
         """``[N]``, the position of each cell's text in ``categories``; -1 for an empty cell."""
         return np.concatenate(self._codes)
@@ -173,6 +200,15 @@ def to_numbers(texts: list[str] | Cells) -> npt.NDArray[np.float64]:
     if not len(texts):
         return np.zeros(0)
     return np.asarray(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
+
+
+def to_days(texts: list[str]) -> npt.NDArray[np.float64]:
+    """Read dates, with or without a time, as days since 1970; NaN for a date that does not exist."""
+    import pandas as pd
+
+    times = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", utc=True, errors="coerce")
+    since = times - pd.Timestamp("1970-01-01", tz="UTC")
+    return np.asarray(since / pd.Timedelta(days=1), dtype=np.float64)
 
 
 def learn(values: Values) -> Number | Category | None:
@@ -191,7 +227,7 @@ def learn(values: Values) -> Number | Category | None:
             "correct it, leave the column out with --ignore, or take its cells as words with --words"
         )
     if values.num_dates * 2 >= values.filled:
-        raise GraphError(dates(f"column '{values.name}' of {values.table}"))
+        return replace(_learn_number(values.name, where, _checked_days(values, where)), dates=True)
     if (truth := _truth(values)) is not None:
         return _learn_number(values.name, where, truth)
     if not values.few or len(values.categories) > max(10, values.rows // 2):
@@ -208,6 +244,20 @@ def _truth(values: Values) -> npt.NDArray[np.float64] | None:
     if not values.few or not {text.lower() for text in values.categories} <= {"true", "false"}:
         return None
     return np.array([*(float(text.lower() == "true") for text in values.categories), np.nan])[values.codes]
+
+
+def _checked_days(values: Values, where: str) -> npt.NDArray[np.float64]:
+    """Return a column of dates as days since 1970; any other text is refused."""
+    days = values.days
+    count = int((~np.isnan(days)).sum())
+    if count < values.num_dates or values.num_texts > values.num_dates:
+        text, row = values.not_a_number or ("", 0)
+        text, row = (text, row) if not row or np.isnan(days[row - 1]) else values.not_a_date or (text, row)
+        raise GraphError(
+            f"{where} holds dates, but row {row} says '{text[:40]}': {values.num_texts - count} cells are no dates "
+            "such as 2024-05-31; correct them, or leave the column out with --ignore"
+        )
+    return days
 
 
 def _learn_number(name: str, where: str, numbers: npt.NDArray[np.float64]) -> Number:
@@ -238,7 +288,9 @@ def encode_number(column: Number, values: Values) -> tuple[npt.NDArray[np.float3
     """Return the column as one feature, and how many empty cells were filled."""
     where = f"column '{column.name}' of {values.table}"
     numbers = values.numbers
-    if values.num_texts:
+    if column.dates and values.num_texts:
+        numbers = _checked_days(values, where)
+    elif values.num_texts:
         truth = _truth(values)
         if truth is None:
             text, row = values.not_a_number or ("", 0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from nfcgcn.data.formats.columns import Category, Column, Number, Text, Words
+from nfcgcn.data.formats.edges import UnknownEdges
+from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import GraphError
 
 FORMAT = 1
@@ -29,11 +31,22 @@ class Encoding:
     split: str
     source: str
     target: str
+    weight: str | None = None
+    """The column with the weights of edges."""
+    directed: bool = False
+    """Whether edges were said to have directions, which no model uses."""
+    unknown_edges: str = "error"
+    """What happens to edges that name an id without a node."""
+    structure: str | None = None
+    """Which features were made from the edges, if any; they follow those of the columns."""
+    structure_names: tuple[str, ...] = ()
+    edges_sha256: str | None = None
+    """Checksum of the edges that these features were made from."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of all features, in order."""
-        return tuple(name for column in self.columns for name in column.feature_names)
+        return (*(name for column in self.columns for name in column.feature_names), *self.structure_names)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -50,12 +63,15 @@ class Encoding:
                 f"the encoding has format {values.get('format')!r}, this version of nfcgcn reads {FORMAT}; train anew"
             )
         columns = values.get("columns")
-        if not isinstance(columns, list) or not columns:
+        if not isinstance(columns, list) or not (columns or values.get("structure")):
             raise _damaged("`columns` must be a list of columns")
         read = tuple(_read_column(column) for column in columns)
         if len({column.name for column in read}) != len(read):
             raise _damaged("`columns` names a column twice")
-        return cls(**{**_read_fields(cls, values, skip="columns"), "columns": read})
+        encoding = cls(**{**_read_fields(cls, values, skip="columns"), "columns": read})
+        if encoding.structure not in (None, *STRUCTURES) or encoding.unknown_edges not in get_args(UnknownEdges):
+            raise _damaged("`structure` or `unknown_edges` is none of its choices")
+        return encoding
 
 
 def kind_of(column: Column) -> str:
@@ -94,6 +110,8 @@ def _read_fields(kind: type, values: Mapping[str, Any], *, skip: str = "") -> di
         if field.name == skip:
             continue
         if field.name not in values:
+            if field.default is not MISSING:  # a file from before this field was there
+                continue
             raise _damaged(f"`{field.name}` is missing")
         value = values[field.name]
         if not _fits(value, hints[field.name]):
@@ -106,6 +124,8 @@ def _fits(value: Any, hint: Any) -> bool:
     """Return whether a JSON value has the type of a field: text, a number, a list of either, a choice, or none."""
     if hint is str:
         return isinstance(value, str)
+    if hint is bool:
+        return isinstance(value, bool)
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if hint in (tuple[str, ...], tuple[float, ...]):

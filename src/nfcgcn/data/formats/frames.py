@@ -14,12 +14,13 @@ from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 
 
-def from_frames(nodes: Any, edges: Any = None, *, name: str = "graph", **columns: Any) -> Graph:
+def from_frames(nodes: Any, edges: Any = None, *, name: str = "graph", **options: Any) -> Graph:
     """Build a graph from a data frame of nodes, one row per node, and one of edges, one row per edge.
 
-    ``columns`` say what columns mean (``id``, ``label``, ``text``, ``words``, ``ignore``, ``split``, ``source``,
-    ``target``, ``encoding``), and columns become features, as in :func:`nfcgcn.data.formats.read_tables`. A frame is
-    one of pandas or Polars, or has a method ``to_pandas``. The named index of a pandas frame is a column too.
+    ``options`` are those of :func:`nfcgcn.data.formats.read_tables`: what columns mean (``id``, ``label``, ``text``,
+    ``words``, ``ignore``, ``split``, ``source``, ``target``, ``weight``), ``directed``, ``unknown_edges``, ``features``
+    and ``encoding``. A frame is one of pandas or Polars, or has a method ``to_pandas``. The named index of a pandas
+    frame is a column too.
 
     >>> import pandas as pd
     >>> nodes = pd.DataFrame({"id": ["a", "b", "c"], "size": [1.0, 2.0, 0.5], "label": ["x", "y", None]})
@@ -27,7 +28,7 @@ def from_frames(nodes: Any, edges: Any = None, *, name: str = "graph", **columns
     Graph('graph', nodes=3, edges=1, features=1 dense, classes=2)
     """
     table = None if edges is None else FrameTable(edges, "the frame of edges")
-    return graph_of_tables(FrameTable(nodes, "the frame of nodes"), table, name=name, **columns)
+    return graph_of_tables(FrameTable(nodes, "the frame of nodes"), table, name=name, **options)
 
 
 class FrameTable:

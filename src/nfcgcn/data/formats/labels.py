@@ -16,6 +16,8 @@ from nfcgcn.graph import Ints, Split
 
 FEW = 10
 """Up to this many classes are always accepted."""
+SEPARATORS = (";", "|", ",")
+"""What stands between classes where a cell names several."""
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -24,6 +26,7 @@ def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     counts = Counter(name for name in class_texts(cells) if name is not None)
     if not counts:
         return None
+    _refuse_several(counts, where)
     total = counts.total()
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
@@ -48,6 +51,26 @@ def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
     classes = list(counts)
     return tuple(classes[i] for i in order)
+
+
+def _refuse_several(counts: Counter[str], where: str) -> None:
+    """Refuse cells that name several classes, such as "a;b": their parts come back in other cells."""
+    for separator in SEPARATORS:
+        parts = {name: {part.strip() for part in name.split(separator)} for name in counts}
+        several = [name for name, some in parts.items() if len(some) > 1]
+        often = Counter(part for some in parts.values() for part in some)
+        # A comma also stands within names: there all of the parts must be classes of their own.
+        if separator == ",":
+            telling = [name for name in several if all(part in counts for part in parts[name])]
+        else:
+            telling = [name for name in several if any(often[part] > 1 for part in parts[name])]
+        if telling:
+            rows = sum(counts[name] for name in several)
+            raise GraphError(
+                f"{where} names several classes in {rows} rows, such as '{telling[0][:40]}'; nfcgcn learns one class "
+                f"per node: keep the main one, replace '{separator}' by + to make each combination a class, or train "
+                "one model per class on a column of yes and no"
+            )
 
 
 def encode_labels(cells: Cells, classes: Sequence[str], where: str) -> Ints:

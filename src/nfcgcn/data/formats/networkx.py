@@ -1,19 +1,24 @@
-"""NetworkX graphs: node attributes are read like the columns of a table."""
+"""Graphs of NetworkX and igraph: node attributes are read like the columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from nfcgcn.data.formats.assembly import assemble
+from nfcgcn.data.formats.edges import EdgeList, check_weights
 from nfcgcn.data.formats.encoding import Encoding
-from nfcgcn.data.formats.nodes import Roles, encode_nodes
+from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
+from nfcgcn.data.formats.problems import Problems
+from nfcgcn.data.formats.roles import Columns, make_roles
 from nfcgcn.data.formats.table import CHUNK, Chunk
-from nfcgcn.data.formats.tables import Columns, as_columns, warn_of_no_edges
 from nfcgcn.data.formats.values import cells_of
+from nfcgcn.data.structure import Structure
 from nfcgcn.errors import GraphError
-from nfcgcn.graph import Graph
+from nfcgcn.graph import Graph, Ints
 
 
 def from_networkx(
@@ -24,37 +29,89 @@ def from_networkx(
     words: Columns = (),
     ignore: Columns = (),
     split: str | None = None,
+    weight: str | None = None,
+    features: Structure | None = None,
     encoding: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Graph:
-    """Build a graph from a NetworkX graph of any class; directions, weights and parallel edges are dropped.
+    """Build a graph from a NetworkX graph of any class; every edge counts in both directions.
 
     Node attributes become features, labels and the given split, as the columns of a table do in
     :func:`nfcgcn.data.formats.read_tables`; name attributes that are lists of texts in ``words``. The name of a node is
-    its ``str``.
+    its ``str``. ``weight`` is the edge attribute with the weights; the weights of parallel edges add up. ``features``
+    adds features that follow from the edges; without any other feature, "spectral" is the default.
+
+    >>> import networkx
+    >>> from_networkx(networkx.karate_club_graph(), label="club", weight="weight", features="walk")
+    Graph('Zachary's Karate Club', nodes=34, edges=78 weighted, features=8 dense, classes=2)
     """
     nodes = list(graph.nodes)
-    names = [str(node) for node in nodes]
     place = {node: i for i, node in enumerate(nodes)}
+    ends = [(place[a], place[b]) for a, b in graph.edges()]
+    return graph_of_attributes(
+        [graph.nodes[node] for node in nodes],
+        [str(node) for node in nodes],
+        np.array(ends, np.int64).reshape(-1, 2).T,
+        [attributes for *_, attributes in graph.edges(data=True)],
+        directed=bool(graph.is_directed()),
+        name=name or str(graph.name or "graph"),
+        encoding=encoding,
+        label=label,
+        text=text,
+        words=words,
+        ignore=ignore,
+        split=split,
+        weight=weight,
+        features=features,
+    )
+
+
+def from_igraph(graph: Any, *, name: str = "graph", **options: Any) -> Graph:
+    """Build a graph from an igraph ``Graph``; the options are those of :func:`from_networkx`.
+
+    Vertex attributes are read like node attributes there; the attribute "name", if there is one, has the names of the
+    nodes.
+    """
+    rows = [dict(vertex.attributes()) for vertex in graph.vs]
+    names = [str(row.pop("name", number)) for number, row in enumerate(rows)]
+    pairs = np.array(graph.get_edgelist(), np.int64).reshape(-1, 2).T
+    edges = [edge.attributes() for edge in graph.es]
+    return graph_of_attributes(rows, names, pairs, edges, directed=bool(graph.is_directed()), name=name, **options)
+
+
+def graph_of_attributes(
+    rows: Sequence[Mapping[Any, Any]],
+    names: Sequence[str],
+    pairs: Ints,
+    edges: Sequence[Mapping[Any, Any]],
+    *,
+    name: str,
+    encoding: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Graph:
+    """Build a graph from the attributes of nodes and of edges, each a list of mappings."""
     if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise GraphError(f"two nodes are written '{twice[:40]}'; relabel one, as names must differ as text")
     known = None if encoding is None else Encoding.from_json(encoding)
-    roles = Roles(None, label, as_columns(text), as_columns(words), as_columns(ignore), split)
-    table = encode_nodes(_Attributes([graph.nodes[node] for node in nodes]), roles, known)
-    pairs = np.array([(place[a], place[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2).T
-    warn_of_no_edges(pairs, "the graph holds no edges")
-    return Graph.from_edges(
-        pairs,
-        table.features,
-        labels=table.labels,
-        name=name or str(graph.name or "graph"),
-        node_names=names,
-        feature_names=table.encoding.feature_names,
-        class_names=table.encoding.classes,
-        given=table.given,
-        encoding=table.encoding.to_json(),
+    table, problems = _Attributes(rows), Problems()
+    roles = make_roles(table, known, has_edges=bool(pairs.size), **options)
+    found = EdgeList(
+        pairs, unused=tuple(dict.fromkeys(str(key) for edge in edges for key in edge if key != roles.weight))
     )
+    with problems.gather():
+        if roles.weight is not None:
+            found = replace(found, weights=_weights(edges, roles.weight))
+    content = encode_nodes(table, gather_nodes(table, roles, known, num_rows=len(rows)), known, problems)
+    return assemble(content, names, found, name=name, where="the graph")
+
+
+def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:
+    values = [edge.get(key) for edge in edges]
+    numbers = np.array([v if isinstance(v, int | float | np.number) else np.nan for v in values], np.float64)
+    check_weights(numbers, values, f"the edge attribute '{key}'")
+    return numbers
 
 
 class _Attributes:
@@ -70,8 +127,6 @@ class _Attributes:
             raise GraphError(f"the node attribute {strange!r} has no text as its name; rename it")
         if not rows:
             raise GraphError("the graph has no nodes")
-        if not keys:
-            raise GraphError("the nodes have no attributes to make features of")
         self.columns: tuple[str, ...] = tuple(keys)
 
     def chunks(self, wanted: Sequence[str], *, texts: Collection[str]) -> Iterator[Chunk]:

@@ -29,6 +29,8 @@ from nfcgcn.data.formats.columns import (
 )
 from nfcgcn.data.formats.encoding import Encoding, Form
 from nfcgcn.data.formats.labels import encode_labels, encode_split, learn_classes, listed
+from nfcgcn.data.formats.problems import Problems
+from nfcgcn.data.formats.roles import Roles
 from nfcgcn.data.formats.table import CHUNK, Cells, Table, require
 from nfcgcn.data.formats.words import WordCounts, find_separator
 from nfcgcn.errors import GraphError, NFCWarning
@@ -39,86 +41,13 @@ DENSE_FROM = 0.1
 
 
 @dataclass(frozen=True)
-class Roles:
-    """What the columns mean; None stands for the default name, if the table has such a column."""
-
-    id: str | None
-    label: str | None
-    text: tuple[str, ...]
-    words: tuple[str, ...]
-    ignore: tuple[str, ...]
-    split: str | None
-    source: str = "source"
-    target: str = "target"
-
-
-@dataclass(frozen=True)
 class Nodes:
     """The content of a table of nodes."""
 
-    ids: Cells
-    """The cells of the column of ids; empty without such a column."""
     features: sp.csr_array | npt.NDArray[np.float32]
     labels: Ints
     given: Split | None
     encoding: Encoding
-
-
-def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
-    """Read a table of nodes by a `known` encoding; without one, learn it from the table."""
-    label = _role(table, roles, roles.label, known.label if known else "label")
-    split = _role(table, roles, roles.split, known.split if known else "split")
-    named = [name for name in (roles.id, label, split) if name is not None]
-    _check_roles(table, roles, named)
-    features = _features(table, roles, named, known)
-    kept, gathered = _gather(table, named, features)
-    if not kept.rows:
-        raise GraphError(f"{table.name} has no rows; a graph needs at least one node")
-    classes = known.classes if known else None
-    labels = np.full(kept.rows, -1, np.int64)
-    if label is not None:
-        where = f"column '{label}' of {table.name}"
-        classes = known.classes if known else learn_classes(kept[label], where)
-        if classes is not None:
-            labels = encode_labels(kept[label], classes, where)
-    learned = known.columns if known else _learn(table, gathered)
-    matrix, form = _encode(table, learned, gathered, known.form if known else None)
-    return Nodes(
-        ids=np.zeros(0, dtype=object) if roles.id is None else kept[roles.id],
-        features=matrix,
-        labels=labels,
-        given=None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}"),
-        encoding=known
-        or Encoding(learned, form, roles.id, label, classes, split or "split", roles.source, roles.target),
-    )
-
-
-def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
-    if named is not None:
-        return require(table, named)
-    return default if default in table.columns and default not in (*roles.ignore, *roles.text, *roles.words) else None
-
-
-def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in (*named, *roles.text, *roles.words, *roles.ignore):
-        require(table, name)
-        if name in seen:
-            raise GraphError(f"column '{name}' of {table.name} is given two meanings; name it once")
-        seen.add(name)
-
-
-def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:
-    """Return the columns that become features, each with what is known about it or how to read it."""
-    if known:
-        for column in known.columns:
-            require(table, column.name, ", which the features were made of")
-        return {column.name: column for column in known.columns}
-    others = [name for name in table.columns if name not in (*named, *roles.ignore)]
-    if not others:
-        raise GraphError(f"{table.name} has no column left to make features of; it has {', '.join(table.columns)}")
-    chosen = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
-    return {name: chosen.get(name, "plain") for name in others}
 
 
 class _Kept:
@@ -132,6 +61,108 @@ class _Kept:
         return np.concatenate(self.parts[name])
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """The cells of a table of nodes, read but not yet made sense of."""
+
+    roles: Roles
+    label: str | None
+    split: str | None
+    kept: _Kept
+    cells: dict[str, Values | WordCounts]
+
+    @property
+    def ids(self) -> Cells:
+        """The cells of the column of ids."""
+        return self.kept[self.roles.id or ""]
+
+
+def gather_nodes(table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0) -> Gathered:
+    """Read the cells of a table of nodes; `num_rows` is for a table without any column."""
+    problems = Problems()
+    for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
+        with problems.gather():
+            if name is not None:
+                require(table, name)
+    problems.check()
+    label = _role(table, roles, roles.label, known.label if known else "label")
+    split = _role(table, roles, roles.split, known.split if known else "split")
+    named = [name for name in (roles.id, label, split) if name is not None]
+    _check_roles(table, roles, named)
+    features = _features(table, roles, named, known)
+    kept, cells = _gather(table, named, features)
+    kept.rows = kept.rows or num_rows
+    if not kept.rows:
+        raise GraphError(f"{table.name} has no rows; a graph needs at least one node")
+    return Gathered(roles, label, split, kept, cells)
+
+
+def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, problems: Problems) -> Nodes:
+    """Make features and labels by a `known` encoding; without one, learn it. What is wrong joins other `problems`."""
+    roles, label, split, kept = gathered.roles, gathered.label, gathered.split, gathered.kept
+    classes = known.classes if known else None
+    where = f"column '{label}' of {table.name}"
+    if label is not None and not known:
+        with problems.gather():
+            classes = learn_classes(kept[label], where)
+    labels = np.full(kept.rows, -1, np.int64)
+    if label is not None and classes is not None:
+        labels = encode_labels(kept[label], classes, where)
+    given = None
+    with problems.gather():
+        given = None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}")
+    learned = known.columns if known else _learn(table, roles, gathered.cells, problems)
+    problems.check()
+    matrix, form = _encode(table, learned, gathered.cells, known.form if known else None, kept.rows)
+    return Nodes(
+        features=matrix,
+        labels=labels,
+        given=given,
+        encoding=known
+        or Encoding(
+            learned,
+            form,
+            roles.id,
+            label,
+            classes,
+            split or "split",
+            roles.source,
+            roles.target,
+            roles.weight,
+            roles.directed,
+            roles.unknown_edges,
+            roles.structure,
+        ),
+    )
+
+
+def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
+    if named is not None:
+        return require(table, named)
+    return default if default in table.columns and default not in (*roles.ignore, *roles.text, *roles.words) else None
+
+
+def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in (*named, *roles.text, *roles.words, *roles.ignore):
+        if name in seen:
+            raise GraphError(f"column '{name}' of {table.name} is given two meanings; name it once")
+        seen.add(name)
+
+
+def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:
+    """Return the columns that become features, each with what is known about it or how to read it."""
+    if known:
+        for column in known.columns:
+            require(table, column.name, ", which the features were made of")
+        return {column.name: column for column in known.columns}
+    others = [name for name in table.columns if name not in (*named, *roles.ignore)]
+    if not others and not roles.structure:
+        raise GraphError(f"{table.name} has no column left to make features of; it has {', '.join(table.columns)}")
+    chosen = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
+    return {name: chosen.get(name, "plain") for name in others}
+
+
 def _gather(
     table: Table, named: Sequence[str], features: Mapping[str, Column | str]
 ) -> tuple[_Kept, dict[str, Values | WordCounts]]:
@@ -139,10 +170,10 @@ def _gather(
     kept = _Kept(named)
     gathered: dict[str, Values | WordCounts] = {}
     waiting: dict[str, list[Cells]] = {name: [] for name in features}
-    for chunk in table.chunks([*named, *features], texts={*named, *texts}):
+    for chunk in table.chunks([*named, *features], texts={*named, *texts}) if named or features else ():
         for name in named:
             kept.parts[name].append(chunk[name])
-        kept.rows += len(chunk[next(iter(features))])
+        kept.rows += len(next(iter(chunk.values())))
         for name, how in features.items():
             waiting[name].append(chunk.pop(name))
             if how != "words" or kept.rows >= CHUNK:  # what separates words shows in the first rows, however wide
@@ -176,23 +207,24 @@ def _gatherer(table: Table, name: str, how: Column | str, first: Cells) -> Value
     return Values(name, table.name, known=how.values if isinstance(how, Category) else None)
 
 
-def _learn(table: Table, gathered: Mapping[str, Values | WordCounts]) -> tuple[Column, ...]:
+def _learn(
+    table: Table, roles: Roles, gathered: Mapping[str, Values | WordCounts], problems: Problems
+) -> tuple[Column, ...]:
     learned: list[Column] = []
     empty, scaled = [], []
     for name, cells in gathered.items():
-        if isinstance(cells, Values):
-            column: Column | None = learn(cells)
-        elif not cells.places:
-            column = None
-        else:
-            column = learn_text(name, cells) if cells.separator is None else learn_words(name, cells)
-        if column is None:
-            empty.append(name)
-        else:
+        column: Column | None = None
+        before = len(problems.messages)
+        with problems.gather():
+            column = _learn_column(name, cells)
+        if column is not None:
             learned.append(column)
-        if isinstance(column, Number) and (column.shift, column.scale) != (0, 1):
+        elif len(problems.messages) == before:
+            empty.append(name)
+        if isinstance(column, Number) and (column.shift, column.scale) != (0, 1) and not column.dates:
             scaled.append(name)
-    if not learned:
+    problems.check()
+    if not learned and not roles.structure:
         raise GraphError(f"all columns of {table.name} that could be features are empty: {listed(empty)}")
     if empty:
         _warn(f"columns of {table.name} without a value or word were left out: {listed(empty)}")
@@ -205,8 +237,17 @@ def _learn(table: Table, gathered: Mapping[str, Values | WordCounts]) -> tuple[C
     return tuple(learned)
 
 
+def _learn_column(name: str, cells: Values | WordCounts) -> Column | None:
+    """Return what a column holds, or None if it is empty."""
+    if isinstance(cells, Values):
+        return learn(cells)
+    if not cells.places:
+        return None
+    return learn_text(name, cells) if cells.separator is None else learn_words(name, cells)
+
+
 def _encode(
-    table: Table, learned: Iterable[Column], gathered: dict[str, Values | WordCounts], form: Form | None
+    table: Table, learned: Iterable[Column], gathered: dict[str, Values | WordCounts], form: Form | None, rows: int
 ) -> tuple[sp.csr_array | npt.NDArray[np.float32], Form]:
     blocks: list[Block] = []
     filled = []
@@ -227,6 +268,8 @@ def _encode(
             f"empty cells of {table.name} were filled with their column's mean: {', '.join(filled[:3])}"
             + (f" and {len(filled) - 3} more columns" if len(filled) > 3 else "")
         )
+    if not blocks:
+        return np.zeros((rows, 0), np.float32), "dense"
     form = form or _form(blocks, any(isinstance(c, Text | Words) for c in learned))
     if form == "sparse":
         return sp.csr_array(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"), dtype=np.float32), form

@@ -3,7 +3,8 @@
 ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape`` hold the edges, in one direction or both. ``attr_data``
 and so on, or a dense ``attr_matrix``, hold the features. ``labels`` has one class per node, -1 for none. Optional are
 ``node_names``, ``attr_names`` and ``class_names``, as arrays of text. Our own files also have ``name``, ``test_nodes``,
-the given split as ``given_train``, ``given_val`` and ``given_test``, and ``encoding`` as JSON.
+the given split as ``given_train``, ``given_val`` and ``given_test``, and ``encoding`` as JSON; with
+``adj_weighted``, ``adj_data`` holds the weights of edges, which are otherwise not used.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _KNOWN = {
     *(f"{matrix}_{part}" for matrix in ("adj", "attr") for part in _CSR),
     *(f"given_{part}" for part in _PARTS),
     *_NAMES.values(),
-    *("attr_matrix", "labels", "name", "test_nodes", "encoding"),
+    *("attr_matrix", "labels", "name", "test_nodes", "encoding", "adj_weighted"),
 }
 
 
@@ -145,15 +146,17 @@ def _build(arrays: _Arrays) -> Graph:
     adjacency.eliminate_zeros()
     edges = adjacency.tocoo()
     name = arrays.take("name", "U", dimensions=0).item() if "name" in arrays else arrays.path.stem
+    names: dict[str, Any] = {field: arrays.texts(key) for field, key in _NAMES.items()}
     graph = Graph.from_edges(
         np.stack([edges.row, edges.col]).astype(np.int64),
         features,
         labels=labels,
+        weights=edges.data if "adj_weighted" in arrays else None,
         name=name,
         test_nodes=_nodes(arrays, "test_nodes", n) if "test_nodes" in arrays else None,
         given=_given(arrays, n),
         encoding=_encoding(arrays),
-        **{field: arrays.texts(key) for field, key in _NAMES.items()},
+        **names,
     )
     check_text(str(arrays.path), [name], *(getattr(graph, field) or () for field in _NAMES))
     return graph
@@ -230,6 +233,8 @@ def _arrays_of(graph: Graph) -> dict[str, Array]:
         arrays["attr_matrix"] = graph.features
     else:
         arrays |= dict(_parts_of("attr", graph.features))
+    if graph.is_weighted:
+        arrays["adj_weighted"] = np.array(True)
     arrays["labels"] = graph.labels
     arrays["name"] = _as_text("name", [graph.name])[0]
     for field, key in _NAMES.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.data.formats.table import Cells, Chunk, check_columns, chunk_rows, dates
+from nfcgcn.data.formats.table import Cells, Chunk, check_columns, chunk_rows
 from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import FREE_BYTES, check_size, parsing, reading
 
@@ -61,7 +61,11 @@ class ParquetTable:
 
         array = _unfolded(array)
         kind = array.type
-        if as_text and (_is_plain(kind) or pa.types.is_temporal(kind)):
+        if (
+            pa.types.is_date(kind)
+            or pa.types.is_timestamp(kind)
+            or (as_text and (_is_plain(kind) or pa.types.is_temporal(kind)))
+        ):
             return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
         if as_text:
             raise GraphError(f"column '{name}' of {self.name} holds {kind}, not text or numbers; choose another")
@@ -75,8 +79,6 @@ class ParquetTable:
             cells = np.empty(len(array), dtype=object)
             cells[:] = array.to_pylist()
             return cells
-        if pa.types.is_temporal(kind):
-            raise GraphError(dates(f"column '{name}' of {self.name}"))
         raise GraphError(
             f"column '{name}' of {self.name} holds {kind}, not numbers or text; leave it out with --ignore"
         )

@@ -69,11 +69,3 @@ def as_texts(cells: Cells) -> list[Any]:
 def plain_number(value: float) -> str:
     """Write a number as text; whole ones without a point."""
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def dates(column: str) -> str:
-    """Return a message that says what to do with a column of dates."""
-    return (
-        f"{column} holds dates, which cannot be features as they are; "
-        "turn them into numbers (a year, days since), or leave the column out with --ignore"
-    )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nfcgcn.data.formats.assembly import assemble
 from nfcgcn.data.formats.delimited import DELIMITERS, DelimitedTable
+from nfcgcn.data.formats.edges import EdgeList, UnknownEdges, edge_columns, plain_ids, read_edges
 from nfcgcn.data.formats.encoding import Encoding
-from nfcgcn.data.formats.labels import listed
-from nfcgcn.data.formats.nodes import Roles, encode_nodes
+from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
 from nfcgcn.data.formats.parquet import PARQUET, ParquetTable
-from nfcgcn.data.formats.table import MISSING, Cells, Table, require
-from nfcgcn.errors import DatasetError, GraphError, NFCWarning
-from nfcgcn.graph import Graph, Ints
+from nfcgcn.data.formats.problems import Problems
+from nfcgcn.data.formats.roles import Columns, Roles, make_roles
+from nfcgcn.data.formats.table import Cells, Table
+from nfcgcn.data.structure import Structure
+from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.graph import Graph
 
 SUFFIXES = (*DELIMITERS, *PARQUET)
-Columns = Sequence[str] | str
-_WHOLE = re.compile(r"-?[0-9]+\.0")
 
 
 def read_tables(
@@ -37,6 +37,10 @@ def read_tables(
     source: str | None = None,
     target: str | None = None,
     split: str | None = None,
+    weight: str | None = None,
+    directed: bool = False,
+    unknown_edges: UnknownEdges | None = None,
+    features: Structure | None = None,
     encoding: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Graph:
@@ -48,13 +52,27 @@ def read_tables(
 
     All other columns become features, except those in ``ignore``. Columns in ``text`` are read as TF-IDF weights of
     their words, columns in ``words`` as word counts (words are separated by semicolons, commas or spaces). A column of
-    numbers becomes one feature. A column with few different texts becomes one feature per text.
+    numbers becomes one feature. A column with few different texts becomes one feature per text. A column of dates
+    (2024-05-31, also with a time) becomes one feature, the days since 1970.
 
     Numbers are used unchanged if the largest magnitude in their column is between 0.01 and 10; otherwise they are
     standardised. Empty cells in a column of numbers get its mean. A warning reports both.
 
     `edges` has one row per edge, with the ids of its nodes in the columns ``source`` and ``target`` (by default these
-    names); other columns are ignored.
+    names); other columns are ignored. ``weight`` is a column with a number from 0 up per edge: the weights in the
+    propagation of nfc-gcn, gcn, fastgcn and jknet, and what the draw of neighbours is proportional to. Other models
+    refuse weights, except for mlp, which looks at no edge. The weights of an edge that is given several times add up.
+    ``directed`` says that edges have directions; every model reads an edge both ways, and ``Graph.reading`` says so.
+
+    ``unknown_edges`` says what happens to edges that name an id without a row: "error" (the default), "drop" them, or
+    "add" the id as a node with empty cells. A warning has the counts.
+
+    ``features`` adds features that follow from the edges: "degree", "one-hot", "spectral" or "walk", see
+    :func:`nfcgcn.structural_features`. If there is no column to make features of, "spectral" is the default, and a
+    warning says so.
+
+    All that is wrong with the tables is reported in one message. ``Graph.reading`` says what was read and what was not
+    used.
 
     With the ``encoding`` of an earlier graph (``Graph.encoding``), columns are read as they were then: the features are
     the same, in the same order, new texts and words are left out, and columns need not be named again.
@@ -70,54 +88,59 @@ def read_tables(
         source=source,
         target=target,
         split=split,
+        weight=weight,
+        directed=directed,
+        unknown_edges=unknown_edges,
+        features=features,
         encoding=encoding,
         name=name or stem(Path(nodes)),
     )
 
 
 def graph_of_tables(
-    table: Table,
-    edges: Table | None,
-    *,
-    name: str,
-    id: str | None = None,
-    label: str | None = None,
-    text: Columns = (),
-    words: Columns = (),
-    ignore: Columns = (),
-    source: str | None = None,
-    target: str | None = None,
-    split: str | None = None,
-    encoding: Mapping[str, Any] | None = None,
+    table: Table, edges: Table | None, *, name: str, encoding: Mapping[str, Any] | None = None, **options: Any
 ) -> Graph:
     """Build a graph from a table of nodes and a table of edges; the options are those of :func:`read_tables`."""
     known = None if encoding is None else Encoding.from_json(encoding)
-    roles = Roles(
-        id=id or (known.id if known else None) or ("id" if "id" in table.columns else table.columns[0]),
-        label=label,
-        text=as_columns(text),
-        words=as_columns(words),
-        ignore=as_columns(ignore),
-        split=split,
-        source=source or (known.source if known else "source"),
-        target=target or (known.target if known else "target"),
+    roles = make_roles(
+        table,
+        known,
+        has_edges=edges is not None,
+        id=options.pop("id", None) or _id_column(table, known),
+        **options,
     )
-    require(table, roles.id or "")
-    content = encode_nodes(table, roles, known)
-    ids = _checked_ids(table.name, roles.id or "", content.ids)
-    pairs = np.zeros((2, 0), np.int64) if edges is None else _read_edges(edges, table, roles, ids)
-    warn_of_no_edges(pairs, "no edges were given" if edges is None else f"{edges.name} holds no edges")
-    return Graph.from_edges(
-        pairs,
-        content.features,
-        labels=content.labels,
+    problems, gathered, ids, found = Problems(), None, None, EdgeList(np.zeros((2, 0), np.int64))
+    with problems.gather():
+        gathered = gather_nodes(table, roles, known)
+        ids = _checked_ids(table.name, roles.id or "", gathered.ids, problems)
+    with problems.gather():
+        found = _edges_of(edges, roles, table.name, ids)
+    content = None if gathered is None else encode_nodes(table, gathered, known, problems)
+    problems.check()
+    assert content is not None and ids is not None  # noqa: S101, PT018  (or there was a problem)
+    return assemble(
+        content,
+        ids.tolist(),
+        found,
         name=name,
-        node_names=ids.tolist(),
-        feature_names=content.encoding.feature_names,
-        class_names=content.encoding.classes,
-        given=content.given,
-        encoding=content.encoding.to_json(),
+        where="the edges" if edges is None else edges.name,
+        no_edges="no edges were given" if edges is None else "",
     )
+
+
+def _id_column(table: Table, known: Encoding | None) -> str:
+    return (known.id if known else None) or ("id" if "id" in table.columns else table.columns[0])
+
+
+def _edges_of(edges: Table | None, roles: Roles, nodes: str, ids: Cells | None) -> EdgeList:
+    """Read the edges between `ids`; without these, only see whether the columns are there."""
+    if edges is None and roles.weight is not None:
+        raise GraphError(f"'{roles.weight}' cannot be --weight without a table of edges; give --edges")
+    if edges is not None:
+        columns = edge_columns(edges, roles.source, roles.target, roles.weight)
+        if ids is not None:
+            return read_edges(edges, nodes, ids, *columns, unknown_edges=roles.unknown_edges)
+    return EdgeList(np.zeros((2, 0), np.int64))
 
 
 def read_folder(folder: Path, **options: Any) -> Graph:
@@ -135,12 +158,6 @@ def read_folder(folder: Path, **options: Any) -> Graph:
     if tables["nodes"] is None:
         raise DatasetError(f"{folder} holds no table of nodes; it must be called nodes.csv, nodes.tsv or nodes.parquet")
     return read_tables(tables["nodes"], tables["edges"], **{"name": stem(folder.resolve()), **options})
-
-
-def warn_of_no_edges(pairs: Ints, why: str) -> None:
-    """Warn if there are no edges, with the reason `why`."""
-    if not pairs.size:
-        warnings.warn(f"{why}: every node is judged by its own features alone", NFCWarning, stacklevel=3)
 
 
 def open_table(path: Path) -> Table:
@@ -161,63 +178,23 @@ def stem(path: Path) -> str:
     return name.removesuffix(name[len(name) - len(suffix) :]) if suffix else name or "graph"
 
 
-def as_columns(names: Columns) -> tuple[str, ...]:
-    """Return one name or several as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _plain_ids(cells: Cells) -> Cells:
-    """Return ids as text, or None if empty; whole numbers are written without a point, "7.0" as "7"."""
-    # The same steps with pandas, on objects, took 50 % longer.
-    ids = ["" if cell is None else cell.strip() for cell in cells.tolist()]
-    if any(name.endswith(".0") for name in ids):
-        ids = [name[:-2] if _WHOLE.fullmatch(name) else name for name in ids]
-    return np.array([None if name in MISSING else name for name in ids], dtype=object)
-
-
-def _checked_ids(table: str, column: str, cells: Cells) -> Cells:
+def _checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Cells | None:
+    """Return the ids of the nodes; None, and problems, if some are missing or there twice."""
     import pandas as pd
 
-    ids = _plain_ids(cells)
-    empty = np.flatnonzero(pd.isna(ids))
-    if len(empty):
-        raise GraphError(f"row {empty[0] + 1} of {table} has no id in column '{column}'; fill it in, or choose --id")
-    again = pd.Series(ids).duplicated()
-    if again.any():
-        second = int(again.argmax())
-        first = int((ids == ids[second]).argmax())
-        raise GraphError(
-            f"column '{column}' of {table} holds '{ids[second][:40]}' in rows {first + 1} and {second + 1}; "
-            f"{int(again.sum())} rows repeat an id: make ids unique, or choose their column with --id"
-        )
-    return ids
-
-
-def _read_edges(table: Table, nodes: Table, roles: Roles, ids: Cells) -> Ints:
-    import pandas as pd
-
-    ends = [require(table, roles.source), require(table, roles.target)]
-    if ends[0] == ends[1]:
-        raise GraphError(f"edges cannot go from column '{ends[0]}' of {table.name} to itself; choose --target")
-    index = pd.Index(ids)
-    pairs, strange, lost, done = [np.zeros((2, 0), np.int64)], pd.Index([], dtype=object), 0, 0
-    for chunk in table.chunks(ends, texts=ends):
-        names = [_plain_ids(chunk[end]) for end in ends]
-        places = np.stack([index.get_indexer(some) for some in names])
-        bad = places < 0
-        if bad.any():
-            unknown = np.concatenate([names[0][bad[0]], names[1][bad[1]]])
-            if pd.isna(unknown).any():
-                row = int((pd.isna(names[0]) | pd.isna(names[1])).argmax())
-                raise GraphError(f"row {done + row + 1} of {table.name} lacks an id; an edge needs both ends")
-            in_order = np.stack(names, axis=1)[bad.T]
-            strange = strange.append(pd.Index(pd.unique(in_order), dtype=object)).drop_duplicates()
-            lost += int(bad.any(axis=0).sum())
-        pairs.append(places)
-        done += places.shape[1]
-    if len(strange):
-        raise GraphError(
-            f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes.name} has: "
-            f"{listed(strange.tolist())}; add the nodes or remove the edges"
-        )
-    return np.concatenate(pairs, axis=1).astype(np.int64)
+    ids = plain_ids(cells)
+    empty = pd.isna(ids)
+    again = np.asarray(pd.Series(ids).duplicated()) & ~empty
+    with problems.gather():
+        if empty.any():
+            where = f"row {int(empty.argmax()) + 1} of {table} has no id in column '{column}'"
+            raise GraphError(f"{where}; fill it in, or choose --id")
+    with problems.gather():
+        if again.any():
+            second = int(again.argmax())
+            first = int((ids == ids[second]).argmax())
+            raise GraphError(
+                f"column '{column}' of {table} holds '{ids[second][:40]}' in rows {first + 1} and {second + 1}; "
+                f"{int(again.sum())} rows repeat an id: make ids unique, or choose their column with --id"
+            )
+    return None if empty.any() or again.any() else ids

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.data.formats.table import Cells, dates
+from nfcgcn.data.formats.table import Cells
 from nfcgcn.errors import GraphError
 
 
@@ -20,11 +20,9 @@ def cells_of(values: Sequence[Any], where: str, *, as_text: bool) -> Cells:
         return np.array([np.nan if value is None else _as_float(value) for value in plain], np.float64)
     cells = np.empty(len(plain), dtype=object)
     for i, value in enumerate(plain):
-        if isinstance(value, datetime.date) and not as_text:
-            raise GraphError(dates(where))
         if value is None or isinstance(value, str):
             cells[i] = value
-        elif isinstance(value, int | float) or (as_text and isinstance(value, datetime.date)):
+        elif isinstance(value, int | float | datetime.date):  # also a date with a time
             cells[i] = str(value)
         elif (
             isinstance(value, list | tuple | set | frozenset) and not as_text and all(isinstance(v, str) for v in value)

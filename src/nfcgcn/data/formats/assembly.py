@@ -1,0 +1,124 @@
+"""Put a graph together: the content of a table of nodes, and edges, however they were read."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from nfcgcn.data.formats.columns import Number
+from nfcgcn.data.formats.edges import EdgeList
+from nfcgcn.data.formats.encoding import Encoding
+from nfcgcn.data.formats.labels import listed
+from nfcgcn.data.formats.nodes import Nodes
+from nfcgcn.data.structure import OF_ONE_GRAPH, structural_features, structural_names
+from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.graph import Floats, Graph
+
+
+def assemble(
+    nodes: Nodes, names: Sequence[str], edges: EdgeList, *, name: str, where: str, no_edges: str = ""
+) -> Graph:
+    """Build the graph; `names` are those of the rows of `nodes`, and `where` the place the edges were read from.
+
+    Without any edge, a warning gives `no_edges` as the reason.
+    """
+    encoding, added = nodes.encoding, len(edges.added)
+    graph = Graph.from_edges(
+        edges.pairs,
+        _with_rows(nodes.features, encoding, added),
+        labels=np.concatenate([nodes.labels, np.full(added, -1, np.int64)]),
+        weights=edges.weights,
+        name=name,
+        node_names=[*names, *edges.added],
+        class_names=encoding.classes,
+        given=nodes.given,
+    )
+    if not edges.pairs.size:
+        _warn(f"{no_edges or f'{where} holds no edges'}: every node is judged by its own features alone")
+    if encoding.structure:
+        graph, encoding = _with_structure(graph, encoding)
+    if edges.dropped:
+        _warn(f"{edges.dropped} edges of {where} name an id that no node has and were dropped")
+    if added:
+        _warn(f"{added} ids that only {where} names became nodes with empty cells: {listed(edges.added)}")
+    return replace(
+        graph,
+        feature_names=encoding.feature_names,
+        encoding=encoding.to_json(),
+        reading=_describe(graph, edges, encoding, where),
+    )
+
+
+def _with_rows(features: sp.csr_array | Floats, encoding: Encoding, count: int) -> sp.csr_array | Floats:
+    """Append `count` nodes whose cells are empty: numbers at their column's mean, nothing else."""
+    if not count:
+        return features
+    row = np.zeros(features.shape[1], np.float32)
+    place = 0
+    for column in encoding.columns:
+        if isinstance(column, Number):
+            row[place] = (column.fill - column.shift) / column.scale
+        place += len(column.feature_names)
+    if isinstance(features, np.ndarray):
+        return np.concatenate([features, np.tile(row, (count, 1))])
+    rows = sp.kron(np.ones((count, 1), np.float32), sp.csr_array(row[None]), format="csr")
+    return sp.csr_array(sp.vstack([features, rows], format="csr"), dtype=np.float32)
+
+
+def _with_structure(graph: Graph, encoding: Encoding) -> tuple[Graph, Encoding]:
+    """Add the features that follow from the edges, after those of the columns."""
+    kind = encoding.structure or ""
+    checksum = _checksum(graph)
+    if encoding.edges_sha256 is not None and kind in OF_ONE_GRAPH and checksum != encoding.edges_sha256:
+        raise GraphError(
+            f"the {kind} features of training belong to its nodes and edges, and those of '{graph.name}' differ; train "
+            "anew, with --features degree or walk if graphs are to change"
+        )
+    made = structural_features(graph.adjacency, kind)  # type: ignore[arg-type]
+    names = structural_names(kind, made.shape[1], graph.node_names or ())
+    features = graph.features
+    if not features.shape[1]:
+        features = made
+    elif isinstance(features, np.ndarray) and isinstance(made, np.ndarray):
+        features = np.hstack([features, made])
+    else:
+        features = sp.csr_array(sp.hstack([sp.csr_array(features), sp.csr_array(made)], format="csr"), dtype=np.float32)
+    return replace(graph, features=features), replace(encoding, structure_names=tuple(names), edges_sha256=checksum)
+
+
+def _checksum(graph: Graph) -> str:
+    a = graph.adjacency
+    parts = [a.indptr.astype(np.int64), a.indices.astype(np.int64), *([a.data] if graph.is_weighted else [])]
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+def _describe(graph: Graph, edges: EdgeList, encoding: Encoding, where: str) -> str:
+    """Return what was read and what was not used."""
+    source, target = edges.pairs
+    loops = int((source == target).sum())
+    repeated = edges.pairs.shape[1] - loops - graph.num_edges
+    parts = [f"read {graph.num_nodes:,} nodes and {graph.num_edges:,} edges"]
+    if encoding.weight is not None:
+        parts.append(f"weights of edges from '{encoding.weight}'")
+    if encoding.structure:
+        parts.append(f"{len(encoding.structure_names)} {encoding.structure} features made from the edges")
+    counts = [(loops, "loops"), (repeated, "repeated or reversed edges"), (edges.dropped, "edges to unknown ids")]
+    if left_out := [f"{count:,} {what}" for count, what in counts if count]:
+        parts.append(f"left out {', '.join(left_out)}")
+    if edges.added:
+        parts.append(f"added {len(edges.added):,} nodes that only edges name")
+    unused = [f"{listed(edges.unused)} of {where}"] if edges.unused else []
+    if encoding.directed:
+        unused.append("directions, as every model reads an edge both ways")
+    if unused:
+        parts.append(f"not used: {'; '.join(unused)}")
+    return "; ".join(parts)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, NFCWarning, stacklevel=3)

@@ -1,0 +1,174 @@
+"""A user's own tables on the command line: dirty edges, weights, no features, and what inspect says beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import nfcgcn
+from nfcgcn.config.inspection import foresee
+from nfcgcn.config.registry import make_config
+from nfcgcn.errors import NFCWarning
+from nfcgcn.graph import Graph
+from nfcgcn.inference import checkpoint
+
+QUICK = ("--no-select", "--set", "epochs=3", "--set", "split=ratio")
+CLUB = nx.karate_club_graph()
+
+
+def write_club(folder=Path()):
+    """The karate club as two tables without any feature, and with an edge to nobody."""
+    pd.DataFrame({"id": list(CLUB.nodes), "label": [CLUB.nodes[n]["club"] for n in CLUB.nodes]}).to_csv(
+        folder / "nodes.csv", index=False
+    )
+    edges = [(a, b, d["weight"]) for a, b, d in CLUB.edges(data=True)]
+    pd.DataFrame([*edges, (0, "stranger", 1)], columns=["source", "target", "times"]).to_csv(
+        folder / "edges.csv", index=False
+    )
+
+
+def test_the_karate_club_in_five_lines():
+    with pytest.warns(NFCWarning, match="nothing is left of the node attributes to make features of: spectral"):
+        graph = nfcgcn.from_networkx(CLUB, label="club", weight="weight")
+    known = np.array([0, 1, 2, 3, 7, 8, 30, 31, 32, 33])
+    classifier = nfcgcn.NFCClassifier(graph, random_state=0, select=False, epochs=60).fit(known, graph.labels[known])
+    found = classifier.predict(np.arange(34))
+    assert (found == graph.labels).mean() > 0.85  # the largest class has half of them
+    reason = nfcgcn.explain(classifier.model_, graph, 16).top(1)[0]
+    assert graph.feature_names[reason.feature].startswith("spectral")
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_from_dirty_tables_to_predictions_and_reasons(run):
+    write_club()
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
+    code, _, err = run("train", *tables, *QUICK, "--out", "here")
+    assert code == 2
+    assert "error: 1 of 79 edges in edges.csv name 1 ids that no row of nodes.csv has: 'stranger'; add the nodes" in err
+    how = ("--unknown-edges", "drop", "--weight", "times", "--directed", "--features", "walk")
+    code, _, err = run("train", *tables, *how, *QUICK, "--out", "here")
+    assert code == 0, err
+    assert "warning: 1 edges of edges.csv name an id that no node has and were dropped\n" in err
+    assert (
+        "read 34 nodes and 78 edges; weights of edges from 'times'; 8 walk features made from the edges; left out 1 "
+        "edges to unknown ids; not used: directions, as every model reads an edge both ways\n"
+    ) in err
+    # The run remembers how the tables were read.
+    code, _, err = run("predict", "here", *tables, "--out", "predictions.csv")
+    assert code == 0, err
+    saved = checkpoint.load_run("here")
+    assert saved.weighted
+    with pytest.warns(NFCWarning, match="were dropped"):
+        graph = nfcgcn.load("nodes.csv", edges="edges.csv", encoding=saved.encoding)
+    with torch.no_grad():
+        scores = saved.model(graph.x, graph.edges).double().softmax(1).numpy()
+    written = pd.read_csv("predictions.csv").filter(regex="^p")
+    np.testing.assert_allclose(written.select_dtypes("number").to_numpy()[:, :2], scores, atol=1e-5)
+    code, out, err = run("explain", "here", *tables, "--node", "16")
+    assert code == 0, err
+    assert "back after" in out
+    code, _, err = run("export", "here", "--out", "model.pt2")
+    assert (code, err) == (
+        2, "error: here was trained with weights of edges, which an exported program does not take\n"
+    )  # fmt: skip
+    code, _, err = run("train", *tables, *how, *QUICK, "--model", "gat", "--out", "there")
+    assert code == 2
+    assert err.endswith(
+        "error: the edges of 'nodes' have weights, which a GAT cannot use; read the graph without weights, or choose "
+        "another model\n"
+    )
+
+
+def test_a_graph_without_the_weights_of_training_is_noticed(four_nodes, tmp_path):
+    saved = checkpoint.SavedRun(
+        tmp_path, torch.nn.Identity(), "gcn", {}, 0, 5, 2, None, None, "x", None, None, weighted=True
+    )
+    with pytest.warns(NFCWarning, match="the run was trained with weights of edges, and 'four nodes' has none"):
+        saved.check_features(four_nodes)
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_inspect_says_what_stops_training(run):
+    write_club()
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--unknown-edges", "drop")
+    code, out, err = run("inspect", *tables, "--json", "found.json")
+    assert (code, json.loads(Path("found.json").read_text())["problems"]) == (0, []), err
+    assert out.endswith("\nnothing stands in the way of training\n")
+    code, out, _ = run("inspect", *tables, "--weight", "times", "--model", "sage-mean", "--json", "found.json")
+    assert code == 2
+    problem = (
+        "the edges of 'nodes' have weights, which a SAGE cannot use; read the graph without weights, or choose another "
+        "model"
+    )
+    assert out.endswith(f"\nproblem: {problem}\n`nfcgcn train --model sage-mean` would not start\n")
+    assert json.loads(Path("found.json").read_text())["problems"] == [problem]
+    assert "weights           1 at least, 3 median, 7 at most\n" in out
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_inspect_tells_all_that_is_wrong_with_tables(run):
+    Path("nodes.csv").write_text("id,x,label\n1,5,a\n1,y,b\n2,z,a\n3,4,b\n")
+    Path("edges.csv").write_text("source,to\n1,2\n")
+    code, out, err = run("inspect", "--nodes", "nodes.csv", "--edges", "edges.csv")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: 3 problems: (1) column 'id' of nodes.csv holds '1' in rows 1 and 2;")
+    assert "(2) edges.csv has no column 'target'; it has source, to (3) column 'x' of nodes.csv mixes numbers" in err
+
+
+def described(graph, model="gcn"):
+    return foresee(graph, make_config(model, graph=graph))
+
+
+def test_what_is_foreseen():
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 4), np.float32)
+    x[:, 2] = 3
+    x[7] = [0, 0, 3, 0]
+    labels = np.array([0, 1] * 19 + [2, -1])
+    problems, cautions = described(Graph.from_edges([np.arange(38), np.arange(1, 39)], x, labels=labels))
+    assert problems == []
+    assert cautions[-2:] == [
+        "1 of 40 nodes have no edge and are judged by their own features alone",
+        "1 of 4 features are the same for every node",
+    ]
+    assert any("node has class '2'" in caution for caution in cautions)
+    assert described(Graph.from_edges(np.zeros((2, 0), int), x, labels=labels))[1][-2] == (
+        "there are no edges: every node is judged by its own features alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (np.zeros(6, int), "every label of 'graph' is '0': there is nothing to tell apart"),
+        (np.full(6, -1), "no node of 'graph' has a label; there is nothing to learn from"),
+        (np.array([0, 1, 5, 0, 1, 5]), "has class 5, but no node has class 2"),
+    ],
+    ids=["one class", "no label", "a gap"],
+)
+def test_labels_that_stop_training_are_foreseen(labels, text):
+    problems, _ = described(Graph.from_edges([[0, 1], [1, 2]], np.eye(6), labels=labels))
+    assert any(text in problem for problem in problems), problems
+
+
+def test_too_much_memory_is_foreseen(monkeypatch):
+    monkeypatch.setattr("nfcgcn.config.registry.available", lambda: 1000.0)
+    monkeypatch.setattr("nfcgcn.memory.available", lambda: 1000.0)
+    graph = Graph.from_edges([[0, 1], [1, 2]], np.eye(8), labels=[0, 1, 0, 1, 0, 1, 0, 1])
+    problems, _ = described(graph)
+    assert any("of memory, and" in problem for problem in problems), problems
+
+
+def test_weights_far_from_the_loop_are_foreseen():
+    edges = [np.arange(9), np.arange(1, 10)]
+    graph = Graph.from_edges(edges, np.eye(10), labels=np.arange(10) % 2, weights=np.full(9, 500.0))
+    assert described(graph)[1][-1] == (
+        "half of the weights are above 500, while a node's own loop has weight 1; divide the weights by it, or set "
+        "`self_weight`"
+    )
