@@ -25,6 +25,9 @@ class ClassifierConfig(Settings):
 class NodeClassifier(nn.Module, ABC):
     """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
 
+    temperature: float = 1.0
+    """Class probabilities are the softmax of the scores divided by this; training may fit it on validation nodes."""
+
     def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
         super().__init__()
         prepare()

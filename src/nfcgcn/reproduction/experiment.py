@@ -15,7 +15,8 @@ from nfcgcn.data import DATASETS
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.method.model import ADDITIONS, NFCGCNConfig
 from nfcgcn.settings import one_line, settings_of
-from nfcgcn.training.values import Stopping
+from nfcgcn.training.values import ADDITIONS as TRAINING_ADDITIONS
+from nfcgcn.training.values import Stopping, TrainingConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -102,6 +103,7 @@ class Setup:
         held = [sorted(self.held)] if self.held else []
         # Settings that came later count only if they are in use, so that older runs keep their ids.
         later = {name: settings_of(NFCGCNConfig)[name].default for name in ADDITIONS}
+        later |= {name: settings_of(TrainingConfig)[name].default for name in TRAINING_ADDITIONS}
         values = {name: value for name, value in self.values.items() if later.get(name) != value or name not in later}
         content = json.dumps([self.kind, self.dataset, self.model, values, *held], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]

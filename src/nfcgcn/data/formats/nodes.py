@@ -62,6 +62,8 @@ class Nodes:
     labels: Ints
     given: Split | None
     encoding: Encoding
+    unseen: Mapping[str, str]
+    """With a known encoding: how many cells or words of a column it does not know, in words, by column."""
 
 
 def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
@@ -82,6 +84,7 @@ def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
         if classes is not None:
             labels = encode_labels(kept[label], classes, where)
     learned = known.columns if known else _learn(table, gathered)
+    unseen = {name: cells.unseen_text for name, cells in gathered.items() if cells.unseen}
     matrix, form = _encode(table, learned, gathered, known.form if known else None)
     return Nodes(
         ids=np.zeros(0, dtype=object) if roles.id is None else kept[roles.id],
@@ -90,7 +93,16 @@ def encode_nodes(table: Table, roles: Roles, known: Encoding | None) -> Nodes:
         given=None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}"),
         encoding=known
         or Encoding(learned, form, roles.id, label, classes, split or "split", roles.source, roles.target),
+        unseen=unseen,
     )
+
+
+def warn_of_unseen(table: str, unseen: Mapping[str, str]) -> None:
+    """Warn of texts and words of a table that are not among the features."""
+    if unseen:
+        counts = [f"{name} ({count})" for name, count in unseen.items()]
+        more = f" and {len(counts) - 5} more columns" if len(counts) > 5 else ""
+        _warn(f"{table} holds values that are not among the features, and were left out: {', '.join(counts[:5])}{more}")
 
 
 def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:

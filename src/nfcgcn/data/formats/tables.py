@@ -104,8 +104,8 @@ def graph_of_tables(
     )
     require(table, roles.id or "")
     content = encode_nodes(table, roles, known)
-    ids = _checked_ids(table.name, roles.id or "", content.ids)
-    pairs = np.zeros((2, 0), np.int64) if edges is None else _read_edges(edges, table, roles, ids)
+    ids = checked_ids(table.name, roles.id or "", content.ids)
+    pairs = np.zeros((2, 0), np.int64) if edges is None else read_edges(edges, table.name, roles, ids)
     warn_of_no_edges(pairs, "no edges were given" if edges is None else f"{edges.name} holds no edges")
     return Graph.from_edges(
         pairs,
@@ -122,6 +122,11 @@ def graph_of_tables(
 
 def read_folder(folder: Path, **options: Any) -> Graph:
     """Read a folder with a table of nodes, nodes.csv or similar, and a table of edges."""
+    return read_tables(*find_tables(folder), **{"name": stem(folder.resolve()), **options})
+
+
+def find_tables(folder: Path) -> tuple[Path, Path | None]:
+    """Return the table of nodes in a folder, and that of edges, if there is one."""
     try:
         names = sorted(file.name for file in folder.iterdir())
     except OSError as error:
@@ -134,7 +139,7 @@ def read_folder(folder: Path, **options: Any) -> Graph:
         tables[part] = folder / files[0] if files else None
     if tables["nodes"] is None:
         raise DatasetError(f"{folder} holds no table of nodes; it must be called nodes.csv, nodes.tsv or nodes.parquet")
-    return read_tables(tables["nodes"], tables["edges"], **{"name": stem(folder.resolve()), **options})
+    return tables["nodes"], tables["edges"]
 
 
 def warn_of_no_edges(pairs: Ints, why: str) -> None:
@@ -175,7 +180,8 @@ def _plain_ids(cells: Cells) -> Cells:
     return np.array([None if name in MISSING else name for name in ids], dtype=object)
 
 
-def _checked_ids(table: str, column: str, cells: Cells) -> Cells:
+def checked_ids(table: str, column: str, cells: Cells) -> Cells:
+    """Return the ids of the nodes as text; refuse empty and repeated ones."""
     import pandas as pd
 
     ids = _plain_ids(cells)
@@ -193,7 +199,8 @@ def _checked_ids(table: str, column: str, cells: Cells) -> Cells:
     return ids
 
 
-def _read_edges(table: Table, nodes: Table, roles: Roles, ids: Cells) -> Ints:
+def read_edges(table: Table, nodes: str, roles: Roles, ids: Cells) -> Ints:
+    """Return the edges of a table as pairs of places in `ids`, ``[2, E]``; refuse ids that `nodes`, in words, lack."""
     import pandas as pd
 
     ends = [require(table, roles.source), require(table, roles.target)]
@@ -217,7 +224,7 @@ def _read_edges(table: Table, nodes: Table, roles: Roles, ids: Cells) -> Ints:
         done += places.shape[1]
     if len(strange):
         raise GraphError(
-            f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes.name} has: "
+            f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes} has: "
             f"{listed(strange.tolist())}; add the nodes or remove the edges"
         )
     return np.concatenate(pairs, axis=1).astype(np.int64)
