@@ -276,4 +276,4 @@ def _type_name(option: Any) -> str:
     if get_origin(option) is Literal:
         return " | ".join(get_args(option))
     known = {int: "a whole number", float: "a number", types.NoneType: "none"}
-    return known.get(option) or getattr(option, "meaning", str(option))
+    return known.get(option) or str(getattr(option, "meaning", option))
