@@ -227,7 +227,10 @@ def perceptron(
     settings = {name: getattr(config.training, name) for name in shared}
     mlp = make_config("mlp", dataset=dataset, graph=graph, settings=settings)
     seeds, splits = [r.seed for r in repeats], [r.split for r in repeats]
-    return summarise_scores([r.scores for r in repeat(graph, mlp, seeds, splits=splits, device=device, jobs=jobs)])
+    trained = repeat(graph, mlp, seeds, splits=splits, device=device, jobs=jobs)
+    if len(trained) < len(seeds) or trained[-1].run.interrupted:
+        raise KeyboardInterrupt
+    return summarise_scores([r.scores for r in trained])
 
 
 class UnfinishedError(NFCError):

@@ -7,14 +7,17 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn import metrics
 
 import nfcgcn
-from nfcgcn import cli
+from nfcgcn import cli, evaluation
+from nfcgcn.cli import train as train_command
 from nfcgcn.inference.checkpoint import load_run
 
 NODES, EDGES = "papers.csv", "cites.csv"
@@ -192,7 +195,7 @@ def test_a_classifier_takes_graphs_with_its_features_only(trained):
     alone = nfcgcn.NFCClassifier(epochs=1, random_state=0).fit(
         np.random.default_rng(0).normal(size=(20, 3)), [0, 1] * 10
     )
-    with pytest.raises(nfcgcn.NFCError, match="^`graph` is for an estimator that was fitted with one; "):
+    with pytest.raises(nfcgcn.NFCError, match=r"^`graph` is for an estimator that was fitted with one; "):
         alone.predict([0], graph=graph)
 
 
@@ -287,3 +290,44 @@ def test_without_baselines_none_is_trained(run, trained):
     assert "\nmlp: " not in out
     assert "\nmajority class: accuracy " in out
     assert result["temperatures"] == [1.0]
+
+
+def test_an_interrupted_baseline_costs_no_result(run, trained, monkeypatch):
+    whole = nfcgcn.repeat
+
+    def interrupted(graph, config, *arguments, **options):
+        runs = whole(graph, config, *arguments, **options)
+        return [replace(r, run=replace(r.run, interrupted=config.name == "mlp")) for r in runs]
+
+    for module in (evaluation, train_command):
+        monkeypatch.setattr(module, "repeat", interrupted)
+    tables = ("--nodes", trained / NODES, "--edges", trained / EDGES, "--label", "topic", "--ignore", "abstract")
+    code, out, err = run("train", *tables, "--no-select", "--model", "gcn", "--set", "epochs=1", "--out", "here")
+    assert code == 0
+    assert err.splitlines()[-1] == "without the perceptron, for comparison: interrupted"
+    assert "report: here/report.html" in out
+    assert list(json.loads(Path("here/result.json").read_text())["baselines"]) == ["majority class"]
+
+
+def test_exported_programs_name_the_temperature(run, trained, monkeypatch):
+    told = {}
+
+    def fake(_, path, *, notes):
+        told.update(notes)
+        return SimpleNamespace(graph_signature=SimpleNamespace(user_inputs=["x"]))
+
+    monkeypatch.setattr("nfcgcn.cli.export.export", fake)
+    assert run("export", trained / "run", "--out", "m.pt2")[0] == 0
+    assert told["temperature"] == load_run(trained / "run").model.temperature
+
+
+def test_settings_are_chosen_by_the_monitored_score(trained):
+    graph = own_graph(trained)
+    settings = {"epochs": 22, "monitor": "balanced-accuracy"}
+    config = nfcgcn.make_config("gcn", graph=graph, settings=settings)
+    selection = nfcgcn.select(graph, config, seed=1, held=("monitor",))
+    assert selection.describe()["by"] == "balanced-accuracy"
+    for candidate in selection.candidates:
+        for trial in candidate.trials:
+            best = max(epoch["val_score"] for epoch in trial.history)
+            assert trial.score == pytest.approx(best - 1e-3 * min(epoch["val_loss"] for epoch in trial.history))

@@ -11,6 +11,7 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.method.features import scale_features
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
+from nfcgcn.training.class_weights import ClassWeights
 
 
 def message(text):
@@ -191,6 +192,8 @@ def test_every_setting_can_be_set_by_text(model, field):
         wanted = {"3": 3, "1": 1}
     elif field.type is float:
         wanted = {"0.125": 0.125, "25e-2": 0.25}
+    elif field.name == "class_weight":
+        wanted = {"a=2": ClassWeights("a=2"), "balanced": "balanced", "none": None}
     else:
         wanted = {"5": 5, "none": None}
     for text, value in wanted.items():

@@ -119,9 +119,9 @@ def train(
         except UnfinishedError as error:
             repeats, failure = error.repeats, error
         whole = failure is None and len(repeats) == seeds and not repeats[-1].run.interrupted
-        simple = {"majority class": majority_class(graph, repeats)}
+        simple: dict[str, TestScores] = {}
         if baselines and whole and model != "mlp":
-            simple |= _perceptron(graph, config, repeats, source.dataset, chosen, at_once)
+            simple = _perceptron(graph, config, repeats, source.dataset, chosen, at_once)
         interruption.hold()
         result = describe(
             graph,
@@ -131,7 +131,7 @@ def train(
             command=f"nfcgcn {shlex.join(sys.argv[1:])}",
             dataset_options=options if source.dataset else None,
             selection=selection,
-            baselines=simple,
+            baselines={"majority class": majority_class(graph, repeats), **simple},
         )
         result["interrupted"] = result["interrupted"] or len(repeats) < seeds
         shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
