@@ -57,7 +57,7 @@ def trained(tmp_path_factory):
     arguments = [
         "train", "--nodes", folder / NODES, "--edges", folder / EDGES, "--label", "topic", "--text", "abstract",
         "--no-select", "--set", "epochs=12", "--set", "class_weight=balanced", "--set", "calibrate=temperature",
-        "--monitor", "macro-f1", "--seeds", 2, "--jobs", 1, "--out", folder / "run",
+        "--set", "train_ratio=0.5", "--monitor", "macro-f1", "--seeds", 2, "--jobs", 1, "--out", folder / "run",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["nfcgcn", *map(str, arguments)])
@@ -71,11 +71,15 @@ def own_graph(folder):
     return nfcgcn.load(folder / NODES, edges=folder / EDGES, label="topic", text="abstract")
 
 
+def split_of(graph, seed):
+    return nfcgcn.make_split(graph, "ratio", seed=seed, train_ratio=0.5)
+
+
 def test_the_result_has_every_score_as_scikit_learn_computes_it(trained):
     result = json.loads((trained / "run" / "result.json").read_text())
     config = json.loads((trained / "run" / "config.json").read_text())
     graph, place = own_graph(trained), result["seeds"].index(config["seed"])
-    split = nfcgcn.make_split(graph, "ratio", seed=config["seed"])
+    split = split_of(graph, config["seed"])
     p = nfcgcn.predict_proba(nfcgcn.load_model(trained / "run"), graph).probabilities[split.test]
     y, guesses = graph.labels[split.test], p.argmax(1)
     found = {name: summary["runs"][place] for name, summary in result["test_scores"].items()}
@@ -95,7 +99,7 @@ def test_baselines_stand_beside_the_result(trained):
     assert list(result["baselines"]) == ["majority class", "mlp"]
     most, losses = [], []
     for seed in result["seeds"]:
-        split = nfcgcn.make_split(graph, "ratio", seed=seed)
+        split = split_of(graph, seed)
         counts = np.bincount(graph.labels[split.train])
         most.append(np.mean(graph.labels[split.test] == counts.argmax()))
         losses.append(-np.log((counts / counts.sum())[graph.labels[split.test]]).mean())
@@ -105,7 +109,8 @@ def test_baselines_stand_beside_the_result(trained):
     assert majority["roc-auc"]["mean"] == 0.5
     chosen = {name: result["config"][name] for name in ("epochs", "monitor", "class_weight", "calibrate", "patience")}
     mlp = nfcgcn.make_config("mlp", graph=graph, settings=chosen)
-    repeats = nfcgcn.repeat(graph, mlp, result["seeds"])
+    splits = [split_of(graph, seed) for seed in result["seeds"]]
+    repeats = nfcgcn.repeat(graph, mlp, result["seeds"], splits=splits)
     assert result["baselines"]["mlp"]["accuracy"]["runs"] == [r.test_accuracy for r in repeats]
 
 
@@ -129,7 +134,7 @@ def test_predictions_say_how_sure_they_are_and_what_is_known(run, trained):
     np.testing.assert_allclose([float(row["confidence"]) for row in rows], p[:, 2], rtol=1e-5)
     np.testing.assert_allclose([float(row["margin"]) for row in rows], p[:, 2] - p[:, 1], rtol=1e-3, atol=1e-6)
     assert [row["true_label"] for row in rows] == [row["topic"] for row in read(trained / NODES)]
-    split = nfcgcn.make_split(graph, "ratio", seed=saved.seed)
+    split = split_of(graph, saved.seed)
     for part in ("train", "val", "test"):
         assert [i for i, row in enumerate(rows) if row["split"] == part] == sorted(getattr(split, part).tolist())
 

@@ -62,8 +62,11 @@ def test_calibration_error_by_hand():
     # Ranges of 1/15: two nodes at 0.95, half right; 0.65 and 0.61 both in (9/15, 10/15], right; 0.4 in (5/15, 6/15].
     expected = (2 * abs(0.5 - 0.95) + 2 * abs(1 - 0.63) + abs(0 - 0.4)) / 5
     assert measure_all(labels, p)["calibration-error"] == pytest.approx(expected)
-    counts, right, sure = reliability(np.array([True, False]), np.array([1.0, 0.0]))
-    assert (counts[[0, -1]].tolist(), counts.sum(), right[-1], sure[-1]) == ([1, 1], 2, 1.0, 1.0)
+    counts, right, sure = reliability(labels == 0, confidence)
+    assert {b: (counts[b], right[b], sure[b]) for b in np.flatnonzero(counts).tolist()} == {
+        5: (1, 0, 0.4), 9: (2, 1, pytest.approx(0.63)), 14: (2, 0.5, 0.95),
+    }  # fmt: skip
+    assert reliability(np.array([True, False]), np.array([1.0, 0.0]))[0][[0, -1]].tolist() == [1, 1]
 
 
 def scored(model, graph, nodes):

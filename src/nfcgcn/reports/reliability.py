@@ -28,8 +28,7 @@ def reliability(counts: Array, right: Array, sure: Array) -> str:
         above, below = figure.add_axes((0, 0.3, 1, 0.7)), figure.add_axes((0, 0, 1, 0.2))
         above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)))
         above.bar(lefts[used], right[used], width, align="edge", color=PALETTE[0], edgecolor="white", linewidth=0.8)
-        dots = {"color": PALETTE[5], "markersize": 4.5, "markeredgecolor": "white", "zorder": 5, "clip_on": False}
-        above.plot(sure[used], right[used], "o", **dots)
+        above.scatter(sure[used], right[used], s=22, color=PALETTE[5], edgecolors="white", zorder=5, clip_on=False)
         above.set(xlim=(0, 1), ylim=(0, 1), ylabel="share of right predictions")
         above.text(0.03, 0.95, "dot: mean confidence of the bar", color=MUTED, fontsize=8)
         below.bar(lefts, counts, width, align="edge", color=PALE, edgecolor="white", linewidth=0.8)
