@@ -89,7 +89,7 @@ def train(
     files.check_free(folder, force=force)
     if json_file:
         files.check_writable(json_file)
-    graph = source.load(options)
+    graph, tables = source.load(options), source.remember()
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
@@ -137,7 +137,7 @@ def train(
         shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
         with files.new_folder(folder, force=force) as draft:
             runs = {r.seed: r.run for r in repeats}
-            scored, tables = _scored(graph, shown, chosen), source.remember()
+            scored = _scored(graph, shown, chosen)
             checkpoint.save_run(draft, graph, result, runs, shown.seed, scored, shown.split, tables)
         if json_file:
             files.write_text(json_file, files.to_json(result))

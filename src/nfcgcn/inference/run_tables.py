@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nfcgcn.data.formats import find_tables
 from nfcgcn.errors import DatasetError
-from nfcgcn.files import MAX_BYTES, is_folder, open_regular, reading
+from nfcgcn.files import is_folder, open_regular, reading
 
 BLOCK = 2**20
 
@@ -61,7 +62,7 @@ def is_memory(value: Any) -> bool:
 
 def _sha256(path: Path) -> str:
     checksum = hashlib.sha256()
-    with reading(path), open_regular(path, MAX_BYTES) as file:
+    with reading(path), open_regular(path, sys.maxsize) as file:
         while block := file.read(BLOCK):
             checksum.update(block)
     return checksum.hexdigest()
