@@ -56,6 +56,8 @@ def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
         "patience": None,
         "batch_size": None,
         "precision": "float32",
+        "class_weight": None,
+        "calibrate": "none",
         "split": "fastgcn",
         "labels_per_class": None,
         "train_per_class": 20,
@@ -372,7 +374,8 @@ FILES = {
     "[gcn]\nsplit = {a = 1}": "{}: `split` must be fastgcn | planetoid | per-class | ratio | given, got '{{'a': 1}}'",
     "[gcn]\nepochs = 0": "{}: `epochs` must be at least 1, got 0",
     "[gcn]\nlearning_rate = inf": "{}: `learning_rate` must be above 0, got inf",
-    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m'",
+    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss | macro-f1 | "
+    "balanced-accuracy | roc-auc | log-loss | calibration-error, got '?[31m'",
 }
 
 
