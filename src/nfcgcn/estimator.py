@@ -148,16 +148,18 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._n_features_out = output.shape[1]
         return self
 
-    def transform(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
+    def transform(self, X: Any, edge_index: Any = None, graph: Any = None) -> Any:  # noqa: N803
         """Return the representation of the nodes X that the model's last layer reads."""
-        return self._apply("embed", X, edge_index)
+        return self._apply("embed", X, edge_index, graph)
 
     def fit_transform(self, X: Any, y: Any = None, edge_index: Any = None) -> Any:  # noqa: N803
         """Fit, then return the representation of the same nodes."""
         return self.fit(X, y, edge_index).transform(X, edge_index)
 
-    def _read_rows(self, X: Any, edge_index: Any, *, reset: bool) -> tuple[Graph, Ints]:  # noqa: N803
-        """Return the graph of X, and the node of each row."""
+    def _read_rows(self, X: Any, edge_index: Any, graph: Any = None, *, reset: bool) -> tuple[Graph, Ints]:  # noqa: N803
+        """Return the graph of X, and the node of each row; `graph` stands in for the one of `fit`."""
+        if graph is not None and self.graph_ is None:
+            raise GraphError("`graph` is for an estimator that was fitted with one; give X and `edge_index` instead")
         if self.graph_ is None:
             features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
             if not sp.issparse(features) and not features.flags.writeable:
@@ -167,12 +169,13 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise GraphError("`edge_index` cannot be used with `graph`, which has its own edges; leave one of them out")
         if reset:
             self.n_features_in_ = 1
-        return self.graph_, _read_nodes(X, self.graph_)
+        chosen = self.graph_ if graph is None else _with_same_features(_without_labels(graph), self.graph_)
+        return chosen, _read_nodes(X, chosen)
 
     @torch.no_grad()
-    def _apply(self, method: str, X: Any, edge_index: Any) -> Any:  # noqa: N803
+    def _apply(self, method: str, X: Any, edge_index: Any, graph: Any) -> Any:  # noqa: N803
         check_is_fitted(self)
-        graph, rows = self._read_rows(X, edge_index, reset=False)
+        graph, rows = self._read_rows(X, edge_index, graph, reset=False)
         device = choose_device(self.device)
         try:
             model = self.model_.to(device)
@@ -194,16 +197,19 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
 
     __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
 
-    def predict_proba(self, X: Any, edge_index: Any = None) -> npt.NDArray[np.float64]:  # noqa: N803
-        """Return the probability of each of ``classes_`` for the nodes X, ``[n, classes]``."""
-        probabilities: npt.NDArray[np.float64] = softmax(
-            self._apply("forward", X, edge_index).astype(np.float64), axis=1
-        )
+    def predict_proba(self, X: Any, edge_index: Any = None, graph: Any = None) -> npt.NDArray[np.float64]:  # noqa: N803
+        """Return the probability of each of ``classes_`` for the nodes X, ``[n, classes]``.
+
+        X names nodes of `graph`, if it is given: any graph with the features of the one of ``fit``, with new nodes or
+        edges for example. Nodes that these do not reach keep their probabilities to the bit.
+        """
+        scores = self._apply("forward", X, edge_index, graph).astype(np.float64)
+        probabilities: npt.NDArray[np.float64] = softmax(scores / self.model_.temperature, axis=1)
         return probabilities
 
-    def predict(self, X: Any, edge_index: Any = None) -> Any:  # noqa: N803
-        """Return the class of each of the nodes X."""
-        most_probable = self.predict_proba(X, edge_index).argmax(1)
+    def predict(self, X: Any, edge_index: Any = None, graph: Any = None) -> Any:  # noqa: N803
+        """Return the class of each of the nodes X, which are nodes of `graph` if it is given."""
+        most_probable = self.predict_proba(X, edge_index, graph).argmax(1)
         return self.classes_[most_probable]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, edge_index: Any = None) -> float:  # noqa: N803
@@ -243,6 +249,17 @@ def _without_labels(graph: Any) -> Graph:
         return replace(Graph.from_pyg(bare), given=None)
     labels = np.full(graph.num_nodes, -1, np.int64)
     return replace(graph, labels=labels, class_names=None, test_nodes=None, given=None)
+
+
+def _with_same_features(graph: Graph, fitted: Graph) -> Graph:
+    """Return `graph`, if its features are those of the graph of ``fit``."""
+    names, known = graph.feature_names, fitted.feature_names
+    if graph.num_features != fitted.num_features:
+        raise GraphError(f"`graph` must have the {fitted.num_features} features of `fit`, got {graph.num_features}")
+    if names is not None and known is not None and names != known:
+        place = next(i for i in range(len(known)) if names[i] != known[i])
+        raise GraphError(f"feature {place} of `graph` is {names[place]!r}, in `fit` it was {known[place]!r}")
+    return graph
 
 
 def _with_labels(graph: Graph, nodes: Ints, labels: Ints, classes: Any) -> Graph:

@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
@@ -16,14 +17,16 @@ import torch
 from scipy.special import stdtr, stdtrit
 
 from nfcgcn.config.inspection import check_classes
-from nfcgcn.config.registry import Config
+from nfcgcn.config.registry import Config, make_config
 from nfcgcn.config.selection import Selection
 from nfcgcn.errors import GraphError, NFCError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.prediction import predict as predict
+from nfcgcn.inference.prediction import predict_with_confidence
 from nfcgcn.memory import available
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Epoch, Run, SeriesError, fit_together
+from nfcgcn.training.scores import SCORES, Doubles, measure_all
 
 
 class Summary(TypedDict):
@@ -56,6 +59,15 @@ class Repeat:
     predictions: Ints
     """``[N]``: the predicted class of every node."""
     test_accuracy: float
+    labels: Ints
+    """``[T]``: the classes of the test nodes."""
+    probabilities: Doubles
+    """``[T, C]``: the class probabilities of the test nodes."""
+
+    @cached_property
+    def scores(self) -> dict[str, float | None]:
+        """Every score on the test nodes, by name."""
+        return measure_all(self.labels, self.probabilities)
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -168,12 +180,58 @@ def repeat(
         runs, failure = error.finished, error
     repeats = []
     for seed, split, model, run in zip(seeds, splits, models, runs, strict=False):  # an interrupted series is shorter
-        predictions = predict(model, graph, device=device)
+        predictions, probabilities = predict_with_confidence(model, graph, split.test, device=device)
         score = accuracy(predictions, graph, split.test)
-        repeats.append(Repeat(seed, split, run, model, predictions, score))
+        repeats.append(Repeat(seed, split, run, model, predictions, score, graph.labels[split.test], probabilities))
     if failure is not None:
         raise UnfinishedError(str(failure), repeats) from failure
     return repeats
+
+
+TestScores = dict[str, Summary | None]
+"""Every score on the test nodes by name, over all seeds; None where some seed's test nodes do not define it."""
+
+
+def summarise_scores(measured: Sequence[Mapping[str, float | None]]) -> TestScores:
+    """Summarise the scores of several runs."""
+    columns = {name: [scores[name] for scores in measured] for name in SCORES}
+    return {name: None if None in column else summarise(column) for name, column in columns.items()}  # type: ignore[arg-type]
+
+
+def majority_class(graph: Graph, repeats: Sequence[Repeat]) -> TestScores:
+    """Score the guess that every node is of the class most frequent among the training nodes.
+
+    Its probabilities are the shares of the classes among the training nodes.
+    """
+    measured = []
+    for r in repeats:
+        shares = np.bincount(graph.labels[r.split.train], minlength=graph.num_classes) / len(r.split.train)
+        measured.append(measure_all(r.labels, np.tile(shares, (len(r.labels), 1))))
+    return summarise_scores(measured)
+
+
+def perceptron(
+    graph: Graph,
+    config: Config,
+    repeats: Sequence[Repeat],
+    *,
+    dataset: str | None = None,
+    device: torch.device | str = "cpu",
+    jobs: int = 1,
+) -> TestScores:
+    """Train a perceptron, which does not see the edges, with the same seeds and splits, and score it on test nodes.
+
+    Its settings are those it has for the `dataset`, or for any graph; what is learnt, and for how long, is as in
+    `config`.
+    """
+    shared = ("epochs", "patience", "monitor", "class_weight", "calibrate")
+    settings = {name: getattr(config.training, name) for name in shared}
+    mlp = make_config("mlp", dataset=dataset, graph=graph, settings=settings)
+    seeds, splits = [r.seed for r in repeats], [r.split for r in repeats]
+    trained = repeat(graph, mlp, seeds, splits=splits, device=device, jobs=jobs)
+    if len(trained) < len(seeds) or trained[-1].run.interrupted:
+        raise KeyboardInterrupt
+    return summarise_scores([r.scores for r in trained])
 
 
 class UnfinishedError(NFCError):
@@ -194,11 +252,12 @@ def describe(
     command: str | None = None,
     dataset_options: Mapping[str, Any] | None = None,
     selection: Selection | None = None,
+    baselines: Mapping[str, TestScores] | None = None,
 ) -> dict[str, Any]:
     """Return the result of repeated runs as plain values, ready for JSON.
 
     ``dataset_options`` are those that a built-in dataset was loaded with, None for any other graph. ``selection`` is
-    how the settings were chosen, None if they were given.
+    how the settings were chosen, None if they were given. ``baselines`` are the scores of simple models by name.
     """
     split = repeats[0].split
     return {
@@ -209,7 +268,10 @@ def describe(
         "split": split.name,
         "seeds": [r.seed for r in repeats],
         "test_accuracy": summarise([r.test_accuracy for r in repeats]),
+        "test_scores": summarise_scores([r.scores for r in repeats]),
+        "baselines": dict(baselines or {}),
         "val_accuracy": summarise([r.run.best["val_accuracy"] for r in repeats]),
+        "temperatures": [r.run.temperature for r in repeats],
         "epochs": [r.run.best["epoch"] for r in repeats],
         "epochs_run": [len(r.run.history) for r in repeats],
         "seconds": sum(r.run.seconds for r in repeats),

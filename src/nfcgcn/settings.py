@@ -255,6 +255,11 @@ def _read_as(option: Any, value: Any) -> tuple[bool, Any]:
         return value in get_args(option), value
     if option is types.NoneType:
         return value is None or value == "none", None
+    if hasattr(option, "meaning"):  # a type of its own, whose constructor reads and checks the value
+        try:
+            return True, option(value)
+        except ValueError:
+            return False, None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False, None
     try:
@@ -270,4 +275,5 @@ def _type_name(option: Any) -> str:
         return " or ".join(_type_name(o) for o in get_args(option))
     if get_origin(option) is Literal:
         return " | ".join(get_args(option))
-    return {int: "a whole number", float: "a number", types.NoneType: "none"}.get(option, str(option))
+    known = {int: "a whole number", float: "a number", types.NoneType: "none"}
+    return known.get(option) or str(getattr(option, "meaning", option))

@@ -43,7 +43,8 @@ def test_train_without_arguments_learns_the_digits_and_writes_a_complete_folder(
 
     folder = tmp_path / "here"
     assert sorted(p.name for p in folder.iterdir()) == [
-        "config.json", "metrics.jsonl", "report.html", "result.json", "test_nodes.safetensors", "weights.safetensors",
+        "config.json", "metrics.jsonl", "report.html", "result.json", "split.safetensors", "test_nodes.safetensors",
+        "weights.safetensors",
     ]  # fmt: skip
     assert json.loads((folder / "result.json").read_text()) == result
     epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

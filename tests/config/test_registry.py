@@ -11,6 +11,7 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.method.features import scale_features
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
+from nfcgcn.training.class_weights import ClassWeights
 
 
 def message(text):
@@ -55,6 +56,8 @@ def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
         "patience": None,
         "batch_size": None,
         "precision": "float32",
+        "class_weight": None,
+        "calibrate": "none",
         "split": "fastgcn",
         "labels_per_class": None,
         "train_per_class": 20,
@@ -191,6 +194,8 @@ def test_every_setting_can_be_set_by_text(model, field):
         wanted = {"3": 3, "1": 1}
     elif field.type is float:
         wanted = {"0.125": 0.125, "25e-2": 0.25}
+    elif field.name == "class_weight":
+        wanted = {"a=2": ClassWeights("a=2"), "balanced": "balanced", "none": None}
     else:
         wanted = {"5": 5, "none": None}
     for text, value in wanted.items():
@@ -264,9 +269,7 @@ def test_bad_configs(options, text):
 
 
 def test_gcn_has_no_settings_of_nfc_gcn():
-    with pytest.raises(
-        ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_size, dropout, edge_dropout, epochs"
-    ):
+    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_size, calibrate, "):
         make_config("gcn", settings={"bandwidth": 3})
 
 
@@ -371,7 +374,8 @@ FILES = {
     "[gcn]\nsplit = {a = 1}": "{}: `split` must be fastgcn | planetoid | per-class | ratio | given, got '{{'a': 1}}'",
     "[gcn]\nepochs = 0": "{}: `epochs` must be at least 1, got 0",
     "[gcn]\nlearning_rate = inf": "{}: `learning_rate` must be above 0, got inf",
-    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss, got '?[31m'",
+    '[gcn]\nmonitor = "\\u001b[31m\\n"': "{}: `monitor` must be accuracy | loss | macro-f1 | "
+    "balanced-accuracy | roc-auc | log-loss | calibration-error, got '?[31m'",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,10 @@ def explain_run(
         target = None if class_name is None else _class_number(saved, class_name)
         explanation = explain(saved.model, graph, find_node(graph, node), target=target)
         reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
+    if saved.model.temperature != 1:
+        scaling = f"The scores are those before temperature scaling, which divides all by {saved.model.temperature:.3g}"
+        more = f"{scaling}: it changes how sure the model is, but no class and no order of contributions."
+        reasons = replace(reasons, how=(*reasons.how, more))
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))
         if out_file.suffix.lower() == ".csv":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,9 @@ def export_run(
     saved = checkpoint.load_run(run)
     if saved.weighted:
         raise ConfigError(f"{run} was trained with weights of edges, which an exported program does not take")
-    notes = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
+    notes: dict[str, Any] = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
+    if saved.model.temperature != 1:
+        notes["temperature"] = saved.model.temperature  # the program returns scores, which are not yet divided by it
     program = export(saved.model, out_file, notes=notes)
     inputs = ", ".join(program.graph_signature.user_inputs)
     out.print(f"written: {out_file}, which takes {inputs}", highlight=False, markup=False, soft_wrap=True)

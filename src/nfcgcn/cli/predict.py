@@ -14,13 +14,14 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, err, out, warn_of_formulas
-from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
+from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.graph import Floats, Graph
+from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.inference.prediction import LAYERS, Prediction
+from nfcgcn.inference.run_split import parts_of
 from nfcgcn.training import choose_device
 
 LONGEST_ID = 1000
@@ -44,27 +45,39 @@ def predict(
         int,
         typer.Option(min=1, help="Average over this many draws of neighbours and add a column `uncertainty`."),
     ] = 1,
+    add_nodes: Annotated[
+        Path | None, typer.Option("--add-nodes", help="Table of new nodes, with the columns of the run's own table.")
+    ] = None,
+    add_edges: Annotated[
+        Path | None, typer.Option("--add-edges", help="Table of new edges, between any nodes, old or new.")
+    ] = None,
+    only_missing: Annotated[bool, typer.Option("--only-missing", help="Leave out nodes that have a label.")] = False,
     assignments: OptionsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Write the class of each node, and the probability of every class, to a CSV file.
 
-    With --draws the column `uncertainty` holds the standard deviation, over the draws, of the probability of the
-    node's class. The graph may differ from the one that the run was trained on, but must have the same features.
+    Further columns: the probability of the class (`confidence`), how far it is ahead of the second (`margin`), the
+    label that the graph has (`true_label`), and whether the run used the node to train, val or test (`split`).
+
+    Without GRAPH, the run's own graph is read again, from the same files; changed files are refused. Another graph
+    must have the same features. With --draws the column `uncertainty` holds the standard deviation, over the draws, of
+    the probability of the node's class.
     """
     chosen = choose_device(device)
     saved = checkpoint.load_run(run)
     files.check_writable(out_file)
-    graph = read_graph(saved, source, assignments or [])
+    graph = extend_graph(saved, read_graph(saved, source, assignments or []), add_nodes, add_edges)
+    shown = np.flatnonzero(graph.labels < 0) if only_missing else np.arange(graph.num_nodes)
     prediction = inference.predict_proba(saved.model, graph, draws=draws, device=chosen)
-    rows = list(_rows(saved, graph, prediction, uncertain=draws > 1))
+    rows = list(_rows(saved, graph, prediction, shown, uncertain=draws > 1))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     files.write_text(out_file, text.getvalue())
     if prediction.draws < draws:
         err.print(f"{saved.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
-    warn_of_formulas(cell for row in rows for cell in row[:2])
-    for line in _summary(saved, graph, prediction):
+    warn_of_formulas(cell for row in rows for cell in (*row[:2], row[4]))
+    for line in _summary(saved, graph, prediction, shown):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
     out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
 
@@ -102,19 +115,28 @@ def embed(
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _rows(run: SavedRun, graph: Graph, prediction: Prediction, *, uncertain: bool) -> Iterator[list[str]]:
+def _rows(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints, *, uncertain: bool) -> Iterator[list[str]]:
     classes = [run.class_name(c) for c in range(run.num_classes)]
-    yield ["id", "label", *(f"p_{name}" for name in classes), *(["uncertainty"] if uncertain else [])]
-    numbers = prediction.probabilities
-    if uncertain:
-        numbers = np.column_stack([numbers, prediction.uncertainty])
-    for name, label, row in zip(_ids(graph), prediction.classes.tolist(), numbers.tolist(), strict=True):
-        yield [str(name), classes[label], *(f"{number:.6g}" for number in row)]
+    known = ["confidence", "margin", "true_label", "split"]
+    yield ["id", "label", *known, *(f"p_{name}" for name in classes), *(["uncertainty"] if uncertain else [])]
+    probabilities = prediction.probabilities[shown]
+    highest = np.sort(np.pad(probabilities, ((0, 0), (1, 0))), axis=1)[:, -2:]  # of a single class the second is 0
+    ids, parts = _ids(graph), parts_of(graph, run.split)
+    predicted, spread = prediction.classes.tolist(), prediction.uncertainty.tolist()
+    for row, node in enumerate(shown.tolist()):
+        second, first = highest[row].tolist()
+        label = "" if graph.labels[node] < 0 else graph.class_name(int(graph.labels[node]))
+        numbers = [*probabilities[row].tolist(), *([spread[node]] if uncertain else [])]
+        texts = [str(ids[node]), classes[predicted[node]], f"{first:.6g}", f"{first - second:.6g}", label, parts[node]]
+        yield [*texts, *(f"{number:.6g}" for number in numbers)]
 
 
-def _summary(run: SavedRun, graph: Graph, prediction: Prediction) -> Iterator[str]:
-    counts = np.bincount(prediction.classes, minlength=run.num_classes)
+def _summary(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints) -> Iterator[str]:
+    counts = np.bincount(prediction.classes[shown], minlength=run.num_classes)
     shares = ", ".join(f"{run.class_name(c)}: {count}" for c, count in enumerate(counts.tolist()))
+    if len(shown) < graph.num_nodes:
+        yield f"{len(shown)} of {graph.num_nodes} nodes have no label; {shares}"
+        return
     yield f"{graph.num_nodes} nodes; {shares}"
     labels = run.read_labels(graph)
     labelled = int((graph.labels >= 0).sum())

@@ -16,6 +16,7 @@ from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
 from nfcgcn.reports import Page, render, render_comparison
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
+from nfcgcn.training.scores import reliability
 
 FOLDER = Path("runs/reproduction")
 COMPARISON = "comparison.json"
@@ -82,6 +83,9 @@ def write_run_page(folder: Path) -> None:
             embedding=scored.embedding,
             labels=scored.labels[scored.pictured],
             predictions=scored.predictions[scored.pictured],
+            reliability=None
+            if scored.confidences is None
+            else reliability(scored.labels == scored.predictions, scored.confidences),
         )
         html = render(page)
     files.write_text(path, html)

@@ -14,12 +14,17 @@ from rich.markup import escape
 
 from nfcgcn import data as datasets
 from nfcgcn.cli.console import err
+from nfcgcn.data.formats import add_tables
 from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedRun
+from nfcgcn.inference.run_tables import remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
+
+PLACES = ("graph", "data_dir", "nodes", "edges")
+"""The options of `GraphSource` that say where a graph is; the others say how it is read."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,14 @@ class GraphSource:
             raise ConfigError(f"--{option} is for tables of nodes and edges; {remedy}")
         return datasets.load(self.name, data_dir=self.data_dir, **(options or {}))
 
+    def remember(self) -> dict[str, Any] | None:
+        """Return where the graph was read from, for the run's folder; None for a dataset."""
+        if self.path is None:
+            return None
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in PLACES}
+        options = {name: value for name, value in own.items() if value is not None}
+        return remember_tables(Path(self.path), self.edges, options)
+
     def _columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""
         options = {
@@ -151,6 +164,8 @@ def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -
     A dataset keeps the options of the run, unless they are given. Without GRAPH, the dataset of the run is read.
     """
     if source == GraphSource(data_dir=source.data_dir):
+        if run.tables is not None and not assignments:
+            return _read_remembered(run, run.tables)
         if run.dataset_options is None or run.dataset not in datasets.DATASETS:
             raise ConfigError(f"name the GRAPH; that of the run, '{run.dataset}', is none that nfcgcn comes with")
         source = replace(source, graph=run.dataset)
@@ -163,3 +178,21 @@ def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -
     graph = source.load(options, encoding=run.encoding)
     run.check_features(graph)
     return graph
+
+
+def _read_remembered(run: SavedRun, memory: Mapping[str, Any]) -> Graph:
+    """Read the graph of the run again, from the files that it was trained on."""
+    nodes, edges = remembered_paths(memory)
+    options = {f.name: memory["options"].get(f.name, f.default) for f in fields(GraphSource) if f.name not in PLACES}
+    graph = GraphSource(nodes=nodes, edges=edges, **options).load(encoding=run.encoding)
+    run.check_features(graph)
+    return graph
+
+
+def extend_graph(run: SavedRun, graph: Graph, nodes: Path | None, edges: Path | None) -> Graph:
+    """Return the graph with new nodes and edges from tables, read as the run's own were."""
+    if nodes is None and edges is None:
+        return graph
+    if run.encoding is None or graph.node_names is None:
+        raise ConfigError("--add-nodes and --add-edges are for runs on tables of nodes and edges; this run has none")
+    return add_tables(graph, nodes, edges, encoding=run.encoding)

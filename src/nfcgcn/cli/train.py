@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import torch
@@ -18,18 +19,19 @@ from nfcgcn.cli.console import Interruption, app, err, interruptible, out, train
 from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.selection import choose_settings
 from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, make_config, suggest
+from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, Config, make_config, suggest
 from nfcgcn.config.selection import Selection
 from nfcgcn.errors import NFCError
-from nfcgcn.evaluation import Repeat, UnfinishedError, describe, repeat
+from nfcgcn.evaluation import Repeat, TestScores, UnfinishedError, describe, majority_class, perceptron, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference.checkpoint import Scored
 from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
-from nfcgcn.reports import counted
+from nfcgcn.reports import counted, write_score
 from nfcgcn.settings import one_line, read_assignments
-from nfcgcn.training import choose_device
+from nfcgcn.training import Monitor, choose_device
+from nfcgcn.training.scores import SCORES
 
 MOST_PICTURED = 600
 """The picture of the learned representation shows at most this many test nodes."""
@@ -61,6 +63,12 @@ def train(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Seeds that train at the same time on the CPU; by default one per core.")
     ] = None,
+    monitor: Annotated[
+        str | None, typer.Option(help=f"Validation figure that chooses the best epoch: {', '.join(get_args(Monitor))}.")
+    ] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="Also train a perceptron, which does not see the edges.")
+    ] = True,
     precision: Annotated[
         str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
     ] = None,
@@ -73,14 +81,15 @@ def train(
     """Train a model, score it on the test nodes, and write a folder with weights, metrics and a report."""
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    settings |= {key: value for key, value in (("split", split), ("precision", precision)) if value}
+    flags = (("split", split), ("precision", precision), ("monitor", monitor))
+    settings |= {key: value for key, value in flags if value}
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
         files.check_writable(json_file)
-    graph = source.load(options)
+    graph, tables = source.load(options), source.remember()
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
@@ -109,6 +118,10 @@ def train(
             raise typer.Exit(interruption.exit_code) from None
         except UnfinishedError as error:
             repeats, failure = error.repeats, error
+        whole = failure is None and len(repeats) == seeds and not repeats[-1].run.interrupted
+        simple: dict[str, TestScores] = {}
+        if baselines and whole and model != "mlp":
+            simple = _perceptron(graph, config, repeats, source.dataset, chosen, at_once)
         interruption.hold()
         result = describe(
             graph,
@@ -118,12 +131,14 @@ def train(
             command=f"nfcgcn {shlex.join(sys.argv[1:])}",
             dataset_options=options if source.dataset else None,
             selection=selection,
+            baselines={"majority class": majority_class(graph, repeats), **simple},
         )
         result["interrupted"] = result["interrupted"] or len(repeats) < seeds
         shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
         with files.new_folder(folder, force=force) as draft:
             runs = {r.seed: r.run for r in repeats}
-            checkpoint.save_run(draft, graph, result, runs, shown.seed, _scored(graph, shown, chosen))
+            scored = _scored(graph, shown, chosen)
+            checkpoint.save_run(draft, graph, result, runs, shown.seed, scored, shown.split, tables)
         if json_file:
             files.write_text(json_file, files.to_json(result))
         if result["interrupted"] and failure is None:
@@ -135,6 +150,25 @@ def train(
         raise NFCError(f"{failure}; {folder} has the {kept} before it") from failure
     if result["interrupted"]:
         raise typer.Exit(interruption.exit_code)
+
+
+def _perceptron(
+    graph: Graph,
+    config: Config,
+    repeats: Sequence[Repeat],
+    dataset: str | None,
+    device: torch.device,
+    jobs: int,
+) -> dict[str, TestScores]:
+    """Return the scores of a perceptron by its name; nothing if it fails or is interrupted, which costs no result."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the model's own training has warned already
+            return {"mlp": perceptron(graph, config, repeats, dataset=dataset, device=device, jobs=jobs)}
+    except (KeyboardInterrupt, NFCError) as error:
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
+        err.print(f"without the perceptron, for comparison: {reason}", highlight=False, markup=False, soft_wrap=True)
+        return {}
 
 
 @torch.no_grad()
@@ -153,6 +187,7 @@ def _scored(graph: Graph, shown: Repeat, device: torch.device) -> Scored:
         predictions=shown.predictions[nodes],
         pictured=pictured,
         embedding=(rows.to_dense() if rows.layout != torch.strided else rows).numpy(),
+        confidences=shown.probabilities.max(1),
     )
 
 
@@ -180,3 +215,6 @@ def _print_result(result: dict[str, Any], *, best_is: str) -> None:
         markup=True,
         soft_wrap=True,
     )
+    for name, scores in {result["model"]: result["test_scores"], **result["baselines"]}.items():
+        figures = [f"{SCORES[key].title} {write_score(key, value)}" for key, value in scores.items()]
+        out.print(f"{name}: {', '.join(figures)}", highlight=False, markup=False, soft_wrap=True)

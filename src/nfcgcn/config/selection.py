@@ -64,12 +64,15 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The highest validation accuracy of any epoch, less a thousandth of the lowest loss, to tell equals apart."""
+        """The best validation figure of any epoch, less a thousandth of the lowest loss, to tell equals apart.
+
+        The figure is the score by which training chooses its best epoch; accuracy, where that is the loss.
+        """
         # On four to six splits of five graphs, what this chose on one split did better on the others than what the
         # accuracy of the best epoch by loss chose, by 0.0 to 0.4 points.
         if self.note or not self.history:
             return -math.inf
-        highest = max(e["val_accuracy"] for e in self.history)
+        highest = max(_figure(self.config, e) for e in self.history)
         return highest - 1e-3 * min(e["val_loss"] for e in self.history)
 
 
@@ -133,6 +136,7 @@ class Selection:
     def describe(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return {
+            "by": compared_by(self.config),
             "seed": self.seed,
             "validation_nodes": self.num_val,
             "reason": self.reason,
@@ -141,6 +145,19 @@ class Selection:
             "seconds": self.seconds,
             "candidates": [c.describe() for c in self.candidates],
         }
+
+
+def compared_by(config: Config) -> str:
+    """Return the name of the validation figure by which candidates are compared."""
+    monitor = config.training.monitor
+    return "accuracy" if monitor == "loss" else monitor
+
+
+def _figure(config: Config, epoch: Epoch) -> float:
+    """Return the validation figure of an epoch by which candidates are compared; the larger, the better."""
+    if compared_by(config) == "accuracy":
+        return epoch["val_accuracy"]
+    return config.training.stopping.merit(epoch)[0]
 
 
 def select(
@@ -155,9 +172,10 @@ def select(
 ) -> Selection:
     """Choose settings for `graph` by their accuracy on validation nodes, starting from those of `config`.
 
-    Of each run the highest accuracy counts, of equal ones the lower loss; the best two candidates are compared on up to
-    three draws of training and validation nodes. Nodes are split, and models made,
-    as a run with this `seed` does; the labels of test nodes are never read. Settings in ``held`` keep their values.
+    Of each run the highest accuracy counts (or the best value of another score, if ``monitor`` names one), of equal
+    ones the lower loss; the best two candidates are compared on up to three draws of training and validation nodes.
+    Nodes are split, and models made, as a run with this `seed` does; the labels of test nodes are never read. Settings
+    in ``held`` keep their values.
     Takes at most the work of three runs with `config`. ``on_epoch`` is called with the number of the candidate and its
     epoch.
 

@@ -18,12 +18,13 @@ import safetensors.torch
 from nfcgcn import files
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import GraphError, NFCWarning
-from nfcgcn.graph import Graph, Ints
+from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.run_folder import (
     CONFIG,
     FORMAT,
     METRICS,
     RESULT,
+    SPLIT,
     TEST_NODES,
     WEIGHTS,
     CheckpointError,
@@ -33,8 +34,10 @@ from nfcgcn.inference.run_folder import (
     read_config,
     read_model,
     read_scored,
+    read_split,
     reading,
 )
+from nfcgcn.inference.run_split import remember_split
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Epoch, Run
 
@@ -59,10 +62,13 @@ def save_run(
     runs: Mapping[int, Run],
     shown: int,
     scored: Scored | None = None,
+    split: Split | None = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> None:
     """Write config, result, the metrics of every epoch of `runs` by seed, and the weights of the seed `shown`.
 
-    With `scored`, the test nodes of that seed, a report can be drawn from the folder alone. The folder is one that
+    With `scored`, the test nodes of that seed, a report can be drawn from the folder alone. With its `split`,
+    predictions say what each node was used for; `tables` are where the graph was read from. The folder is one that
     :func:`nfcgcn.files.new_folder` made, so that all files appear at once.
     """
     lines = [json.dumps({"seed": seed, **epoch}) for seed, run in runs.items() for epoch in run.history]
@@ -73,8 +79,10 @@ def save_run(
     }
     if scored is not None:
         contents[TEST_NODES] = safetensors.numpy.save(
-            {name: np.ascontiguousarray(a) for name, a in vars(scored).items()}
+            {name: np.ascontiguousarray(a) for name, a in vars(scored).items() if a is not None}
         )
+    if split is not None:
+        contents[SPLIT] = safetensors.numpy.save(remember_split(graph, split))
     config = {
         "format": FORMAT,
         "model": result["model"],
@@ -88,6 +96,8 @@ def save_run(
         "dataset_options": result["dataset_options"],
         "encoding": graph.encoding,
         "weighted": graph.is_weighted,
+        "temperature": runs[shown].temperature,
+        "tables": tables,
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     for name, content in {**contents, CONFIG: files.to_json(config).encode()}.items():
@@ -114,6 +124,10 @@ class SavedRun:
     """How the columns of the training graph's tables were read; None where it did not come from tables."""
     weighted: bool = False
     """Whether the edges of the training graph had weights."""
+    tables: dict[str, Any] | None = None
+    """Where the training graph was read from, see :mod:`run_tables`; None for a built-in dataset."""
+    split: dict[str, Ints] | None = None
+    """What each node was used for, see :mod:`run_split`; None if the folder does not say."""
 
     def class_name(self, label: int) -> str:
         """Name a class as the training graph did."""
@@ -184,6 +198,8 @@ def load_run(folder: Path | str) -> SavedRun:
             dataset_options=config["dataset_options"],
             encoding=config["encoding"],
             weighted=config["weighted"],
+            tables=config["tables"],
+            split=read_split(folder, config),
         )
 
 

@@ -60,6 +60,18 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
 
 @one_pool()
 @torch.no_grad()
+def predict_with_confidence(
+    model: NodeClassifier, graph: Graph, nodes: Ints, *, device: torch.device | str = "cpu"
+) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """Return the predicted class of every node, ``[N]``, and the class probabilities of `nodes`, ``[nodes, C]``."""
+    model.to(device).eval()
+    scores = model(graph.x.to(device), model.edges_of(graph).to(device))
+    classes: Ints = scores.argmax(1).cpu().numpy()
+    return classes, _softmax(model, scores[torch.from_numpy(nodes).to(device)])
+
+
+@one_pool()
+@torch.no_grad()
 def predict_proba(
     model: NodeClassifier, graph: Graph, *, draws: int = 1, device: torch.device | str = "cpu"
 ) -> Prediction:
@@ -131,8 +143,11 @@ def check_size(num_nodes: int, channels: int) -> None:
 
 
 def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Edges) -> npt.NDArray[np.float64]:
-    scores: Tensor = model(x, edge_index)
-    probabilities: npt.NDArray[np.float64] = scores.double().softmax(1).cpu().numpy()
+    return _softmax(model, model(x, edge_index))
+
+
+def _softmax(model: NodeClassifier, scores: Tensor) -> npt.NDArray[np.float64]:
+    probabilities: npt.NDArray[np.float64] = (scores.double() / model.temperature).softmax(1).cpu().numpy()
     return probabilities
 
 

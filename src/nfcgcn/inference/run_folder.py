@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
 import torch
@@ -25,14 +26,17 @@ from nfcgcn import files
 from nfcgcn.config.registry import Config
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Floats, Ints
+from nfcgcn.inference.run_split import check_split
+from nfcgcn.inference.run_tables import is_memory
 from nfcgcn.method.classifier import NodeClassifier
 
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
 CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
-WEIGHTS, TEST_NODES = "weights.safetensors", "test_nodes.safetensors"
+WEIGHTS, TEST_NODES, SPLIT = "weights.safetensors", "test_nodes.safetensors", "split.safetensors"
 MOST_BYTES = 256 * 2**20
 """No file but the weights may be larger."""
+MOST_TEMPERATURE = 1e6
 MOST_HEADER = 16 * 2**20
 """Most bytes that the names and shapes of the weights may take."""
 
@@ -53,6 +57,8 @@ class Scored:
     """``[M]``: which of the T are in the picture of the learned representation."""
     embedding: Floats
     """``[M, H]``: the inputs of the model's last layer for those."""
+    confidences: npt.NDArray[np.float64] | None = None
+    """``[T]``: the probability of each predicted class; older folders do not have it."""
 
 
 @contextmanager
@@ -88,7 +94,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if version == 3:
         config["sha256"] = {}
-    config.setdefault("weighted", False)
+    config = {"temperature": 1.0, "tables": None, "weighted": False, **config}  # folders of earlier versions lack these
     for name, (what, fits) in KEYS.items():
         if name not in config:
             raise ValueError(f"`{name}` is missing")
@@ -125,6 +131,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "encoding": ("a table, or null", lambda v: v is None or isinstance(v, dict)),
     "weighted": ("true or false", lambda v: isinstance(v, bool)),
     "sha256": ("a table of checksums", lambda v: _is_table(v, str)),
+    "temperature": ("a number above 0", lambda v: type(v) in (int, float) and 0 < v <= MOST_TEMPERATURE),
+    "tables": ("a table, or null", lambda v: v is None or is_memory(v)),
 }
 """What each value of config.json must be."""
 
@@ -181,6 +189,7 @@ def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeC
             raise ValueError(f"'{name}' in {WEIGHTS} holds a number that is not finite")
     model = build()
     model.load_state_dict(state)
+    model.temperature = float(config["temperature"])
     return model.eval()
 
 
@@ -211,4 +220,16 @@ def read_scored(folder: Path, config: Mapping[str, Any]) -> Scored:
         raise ValueError(f"the arrays in {TEST_NODES} differ in length")
     if scored.embedding.dtype != np.float32:
         raise ValueError(f"`embedding` in {TEST_NODES} must be float32, got {scored.embedding.dtype}")
+    sure = scored.confidences
+    if sure is not None and (sure.dtype != np.float64 or sure.shape != count or not ((sure >= 0) & (sure <= 1)).all()):
+        raise ValueError(f"`confidences` in {TEST_NODES} must be one number from 0 to 1 per node")
     return scored
+
+
+def read_split(folder: Path, config: Mapping[str, Any]) -> dict[str, Ints] | None:
+    """Return what the run remembers of its split; None if the folder lacks it."""
+    if SPLIT not in config["sha256"]:
+        return None
+    stored: dict[str, Ints] = safetensors.numpy.load(read_checked(folder, SPLIT, config))
+    check_split(stored)
+    return stored

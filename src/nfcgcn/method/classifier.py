@@ -30,6 +30,9 @@ class NodeClassifier(nn.Module, ABC):
     takes_weights = False
     """Whether the model may be called with edges that have weights."""
 
+    temperature: float = 1.0
+    """Class probabilities are the softmax of the scores divided by this; training may fit it on validation nodes."""
+
     def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
         super().__init__()
         prepare()

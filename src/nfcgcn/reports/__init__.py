@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nfcgcn.reports.comparison_page import render as render_comparison
 from nfcgcn.reports.explanation_page import Reasons, class_reasons, find_node, node_reasons, write_cell
-from nfcgcn.reports.html import counted, duration, fill, image
+from nfcgcn.reports.html import counted, duration, fill, image, write_score
 from nfcgcn.reports.run_page import Page, render
 from nfcgcn.reports.search_page import TITLE as SEARCH_TITLE
 from nfcgcn.reports.search_page import ScoresOnTest, SearchedSetting, SearchPage, ShownTrial, points, render_search
@@ -34,4 +34,5 @@ __all__ = [
     "render_comparison",
     "render_search",
     "write_cell",
+    "write_score",
 ]

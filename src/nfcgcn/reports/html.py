@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from nfcgcn.training.scores import SCORES
+
 
 def fill(template: str, **values: Any) -> str:
     """Fill in one of the package's templates; all values are escaped."""
@@ -38,6 +40,13 @@ def image(svg: str) -> dict[str, Any]:
 def percent(value: float | None) -> str:
     """Write a share from 0 to 1 in percent, without the sign; "n/a" if there is none."""
     return "n/a" if value is None or not math.isfinite(value) else f"{100 * value:.1f}"
+
+
+def write_score(name: str, summary: Mapping[str, Any] | None) -> str:
+    """Write a score of the test nodes, the mean over the seeds: "81.2 %" or "0.473"; "n/a" if there is none."""
+    if summary is None:
+        return "n/a"
+    return f"{percent(summary['mean'])} %" if SCORES[name].is_share else f"{summary['mean']:.3f}"
 
 
 def _interval(accuracy: Mapping[str, Any]) -> str | None:

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.reports.figures import confusion, curves, representation
-from nfcgcn.reports.html import counted, fill, image, percent
+from nfcgcn.reports.html import counted, fill, image, percent, write_score
 from nfcgcn.reports.plane import plane
+from nfcgcn.reports.reliability import reliability
+from nfcgcn.training.scores import SCORES
 from nfcgcn.training.values import Stopping
 
 Array = npt.NDArray[Any]
@@ -39,6 +41,14 @@ class Page:
     """``[M]``"""
     predictions: Array
     """``[M]``"""
+    reliability: tuple[Array, Array, Array] | None = None
+    """Number of test nodes, accuracy and mean confidence in each range of confidence; None if they are not known."""
+
+    @property
+    def temperature(self) -> float:
+        """What the scores of the shown seed are divided by before the softmax."""
+        fitted = dict(zip(self.summary["seeds"], self.summary.get("temperatures", ()), strict=False))
+        return float(fitted.get(self.shown_seed, 1.0))
 
     @property
     def best_is(self) -> str:
@@ -66,6 +76,9 @@ def render(page: Page) -> str:
         confusion_text="" if page.confusion is None else _describe_confusion(page.confusion, page.class_names),
         representation=image(representation(points, page.labels, page.predictions, page.class_names)),
         representation_text=_describe_representation(page),
+        scores=_scores(page),
+        reliability=None if page.reliability is None else image(reliability(*page.reliability)),
+        reliability_text="" if page.reliability is None else _describe_reliability(*page.reliability),
     )
 
 
@@ -89,6 +102,34 @@ def _describe_confusion(matrix: Array, class_names: Sequence[str]) -> str:
         often = counted(int(errors.max()), "time")
         text += f"; the most frequent error is {class_names[true]} taken for {class_names[predicted]}, {often}"
     return text + "."
+
+
+BASELINES = {
+    "majority class": "always the class most frequent in training, with the shares of the classes as probabilities",
+    "mlp": "a perceptron that does not see the edges, with the same seeds and splits",
+}
+"""What the simple models are that stand beside the result, by their names in the stored result."""
+
+
+def _scores(page: Page) -> dict[str, Any] | None:
+    """Return the table of scores: its columns, one per model, and its rows; None for runs that stored none."""
+    measured = page.summary.get("test_scores")
+    if not measured:
+        return None
+    models = {page.summary["model"]: measured, **page.summary.get("baselines", {})}
+    known = {name: score for name, score in SCORES.items() if name in measured}
+    rows = [
+        (score.title, score.best, score.meaning, [write_score(name, scores.get(name)) for scores in models.values()])
+        for name, score in known.items()
+    ]
+    notes = [(name, BASELINES[name]) for name in models if name in BASELINES]
+    return {"models": list(models), "rows": rows, "notes": notes}
+
+
+def _describe_reliability(counts: Array, right: Array, sure: Array) -> str:
+    used = np.flatnonzero(counts)
+    parts = [f"{counted(int(counts[b]), 'node')} at {percent(sure[b])}%: {percent(right[b])}% right" for b in used]
+    return f"Share of right predictions by confidence. {'; '.join(parts)}."
 
 
 def _describe_representation(page: Page) -> str:

@@ -14,8 +14,9 @@ from nfcgcn.config.registry import Config, make_config
 from nfcgcn.data import DATASETS
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.method.additions import ADDITIONS
-from nfcgcn.settings import one_line
-from nfcgcn.training.values import Stopping
+from nfcgcn.settings import one_line, settings_of
+from nfcgcn.training.values import ADDITIONS as TRAINING_ADDITIONS
+from nfcgcn.training.values import Stopping, TrainingConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,7 +102,8 @@ class Setup:
         """A digest of the setup: two setups share it only if they are equal."""
         held = [sorted(self.held)] if self.held else []
         # Settings that came later count only if they are in use, so that older runs keep their ids.
-        values = {k: v for k, v in self.values.items() if k not in ADDITIONS or v != ADDITIONS[k]}
+        later = ADDITIONS | {name: settings_of(TrainingConfig)[name].default for name in TRAINING_ADDITIONS}
+        values = {k: v for k, v in self.values.items() if k not in later or v != later[k]}
         content = json.dumps([self.kind, self.dataset, self.model, values, *held], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

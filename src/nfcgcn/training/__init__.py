@@ -18,6 +18,7 @@ from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels.threads import available
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import cuda_graph, processes
+from nfcgcn.training.calibration import calibrated
 from nfcgcn.training.loop import fit_in_steps
 from nfcgcn.training.values import (
     DivergedError,
@@ -61,10 +62,11 @@ def fit(
 ) -> Run:
     """Train `model`, leave it in the state of its best epoch, and return how it went.
 
-    The loss is the cross-entropy on ``split.train``. After every epoch the model is validated on ``split.val``;
-    ``split.test`` is never read. ``choose_by="train"`` validates on the training nodes, for splits without validation
-    nodes. With ``config.batch_size`` every epoch shuffles the training nodes and makes one step per batch.
-    ``on_epoch`` is called after each epoch. Ctrl-C ends training early and keeps the best state so far.
+    The loss is the cross-entropy on ``split.train``, weighted as ``config.class_weight`` says. After every epoch the
+    model is validated on ``split.val``, by the same loss; ``split.test`` is never read. ``choose_by="train"`` validates
+    on the training nodes, for splits without validation nodes. With ``config.batch_size`` every epoch shuffles the
+    training nodes and makes one step per batch. ``on_epoch`` is called after each epoch. Ctrl-C ends training early and
+    keeps the best state so far.
 
     On a GPU whole epochs run as CUDA graphs where the model allows it; where it does not, the reason is logged at debug
     level.
@@ -73,6 +75,8 @@ def fit(
     if config.precision != "float32" and device.type != "cuda":
         raise ConfigError(f"`precision` must be float32 on the {device.type.upper()}, got {config.precision}")
     split.check(graph, needed=("train", choose_by))
+    if config.calibrate != "none" and choose_by == "train":
+        raise ConfigError(f"`calibrate` {config.calibrate} needs validation nodes, and there are none; hold some out")
     judges = getattr(split, choose_by)
     if device.type == "cuda":
         try:
@@ -81,13 +85,14 @@ def fit(
             (run,) = cuda_graph.fit_as_graph(
                 [model], graph, parts, config, seeds=[seed], device=device, on_epoch=callback
             )
-            return run
+            return calibrated(run, model, graph, judges, config, device)
         except cuda_graph.Refusal as refusal:
             log.debug("no CUDA graph: %s", refusal)
     with warnings.catch_warnings():
         # What a capture tried on a stream of its own before it was refused.
         warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-        return fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
+        run = fit_in_steps(model, graph, (split.train, judges), config, seed=seed, device=device, on_epoch=on_epoch)
+    return calibrated(run, model, graph, judges, config, device)
 
 
 def fit_together(
@@ -118,12 +123,14 @@ def fit_together(
                 for split in splits[1:]:
                     split.check(graph)
             parts = [(split.train, split.val) for split in splits]
-            return cuda_graph.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
+            runs = cuda_graph.fit_as_graph(models, graph, parts, config, seeds=seeds, device=device, on_epoch=on_epoch)
+            each = zip(runs, models, parts, strict=True)
+            return [calibrated(run, model, graph, val, config, device) for run, model, (_, val) in each]
         except cuda_graph.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
     if device.type == "cpu" and min(jobs, len(models)) > 1 and processes.can_fork():
         return _fit_in_processes(models, graph, splits, config, seeds, jobs, on_epoch)
-    runs: list[Run] = []
+    runs = []
     for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
         callback = None if on_epoch is None else partial(on_epoch, number)
         try:
@@ -181,6 +188,7 @@ def _fit_in_processes(
     runs = [replace(run, seconds=seconds) for run in runs]
     for model, run in zip(models, runs, strict=False):  # an interrupted series is shorter
         model.load_state_dict(run.state)
+        model.temperature = run.temperature
         model.eval()
     if failure is not None:
         failure.finished = runs

@@ -212,6 +212,10 @@ def fit_as_graph(
     """Train all models at once and leave each in its best state, or raise :class:`Refusal`, the models unchanged."""
     if config.batch_size is not None:
         raise Refusal("the training nodes are taken in batches")
+    if config.class_weight is not None:
+        raise Refusal("the classes have weights")
+    if config.monitor not in ("accuracy", "loss"):
+        raise Refusal(f"the best epoch is chosen by {config.monitor}")
     if missing := triton_refusal():
         raise Refusal(missing)
     start = time.perf_counter()

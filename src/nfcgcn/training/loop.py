@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypedDict
@@ -10,12 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Edges, Graph, Ints
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training.adam import Adam
-from nfcgcn.training.values import Epoch, Run, TrainingConfig, check_finite
+from nfcgcn.training.class_weights import class_weights
+from nfcgcn.training.scores import SCORES
+from nfcgcn.training.values import Epoch, Monitor, Run, TrainingConfig, check_finite
 
 
 @one_pool()
@@ -34,6 +38,8 @@ def fit_in_steps(
     x, edge_index, y = graph.x.to(device), model.edges_of(graph).to(device), graph.y.to(device)
     train, val = (torch.from_numpy(nodes).to(device) for nodes in parts)
     y_val = y[val]
+    weight = class_weights(config.class_weight, graph, parts[0])
+    weight = None if weight is None else weight.to(device)
     optimizer = Adam(model, config)
     stopping = config.stopping
     history: list[Epoch] = []
@@ -46,8 +52,8 @@ def fit_in_steps(
             for number in range(1, config.epochs + 1):
                 epoch: Epoch = {
                     "epoch": number,
-                    **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y),
-                    **_validate(model, x, edge_index, val, y_val),
+                    **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y, weight),
+                    **_validate(model, x, edge_index, val, y_val, weight, config.monitor),
                 }
                 check_finite(epoch, config, seed)
                 history.append(epoch)
@@ -87,33 +93,57 @@ def _train_epoch(
     edge_index: Edges,
     batches: tuple[Tensor, ...],
     y: Tensor,
+    weight: Tensor | None,
 ) -> _Training:
-    """Make one step per batch; the figures are means over all training nodes."""
+    """Make one step per batch; the figures are means over all training nodes, that of the loss by their weights."""
     model.train()
     total = sum(map(len, batches))
+    weights = [1.0 if weight is None else weight[y[nodes]].mean().item() for nodes in batches]
+    mean_weight = sum(w * len(nodes) / total for w, nodes in zip(weights, batches, strict=True))
     figures: _Training = {"train_loss": 0.0, "train_accuracy": 0.0}
-    for nodes in batches:
+    for nodes, own_weight in zip(batches, weights, strict=True):
         optimizer.forget_gradients()
         scores = model.score_nodes(x, edge_index, nodes)
-        loss = F.cross_entropy(scores, y[nodes])
+        loss = F.cross_entropy(scores, y[nodes], weight)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         share = len(nodes) / total
-        figures["train_loss"] += share * loss.item()
+        figures["train_loss"] += (share if weight is None else share * own_weight / mean_weight) * loss.item()
         figures["train_accuracy"] += share * _accuracy(scores, y[nodes])
     return figures
 
 
-class _Validation(TypedDict):
+class _Validated(TypedDict):
     val_loss: float
     val_accuracy: float
 
 
+class _Validation(_Validated, total=False):
+    val_score: float
+
+
 @torch.no_grad()
-def _validate(model: NodeClassifier, x: Tensor, edge_index: Edges, nodes: Tensor, y: Tensor) -> _Validation:
+def _validate(
+    model: NodeClassifier,
+    x: Tensor,
+    edge_index: Edges,
+    nodes: Tensor,
+    y: Tensor,
+    weight: Tensor | None,
+    monitor: Monitor,
+) -> _Validation:
     model.eval()
     scores = model.score_nodes(x, edge_index, nodes)
-    return {"val_loss": F.cross_entropy(scores, y).item(), "val_accuracy": _accuracy(scores, y)}
+    figures: _Validation = {
+        "val_loss": F.cross_entropy(scores, y, weight).item(),
+        "val_accuracy": _accuracy(scores, y),
+    }
+    if monitor not in ("accuracy", "loss") and math.isfinite(figures["val_loss"]):
+        score = SCORES[monitor].measure(y.cpu().numpy(), scores.double().softmax(1).cpu().numpy())
+        if not math.isfinite(score):
+            raise ConfigError(f"`monitor` {monitor} needs validation nodes of two classes at least; choose another")
+        figures["val_score"] = score
+    return figures
 
 
 def _accuracy(scores: Tensor, y: Tensor) -> float:

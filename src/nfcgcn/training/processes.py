@@ -215,10 +215,9 @@ def _without_fork_warnings() -> Iterator[None]:
 
 def _without_tensors(run: Run) -> Run:
     """Return the run with arrays in place of tensors, which would be sent as files."""
-    return Run(run.history, run.best, {k: v.numpy() for k, v in run.state.items()}, run.seconds, run.interrupted)  # type: ignore[misc]
+    return replace(run, state={k: v.numpy() for k, v in run.state.items()})  # type: ignore[misc]
 
 
 def _with_tensors(run: Run) -> Run:
     """Undo `_without_tensors`."""
-    state = {name: torch.from_numpy(np.array(value)) for name, value in run.state.items()}
-    return Run(run.history, run.best, state, run.seconds, run.interrupted)
+    return replace(run, state={name: torch.from_numpy(np.array(value)) for name, value in run.state.items()})

@@ -12,21 +12,31 @@ from torch import Tensor
 
 from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.kernels.choice import Precision
-from nfcgcn.settings import Settings, setting
+from nfcgcn.settings import Settings, one_line, setting
+from nfcgcn.training.class_weights import ClassWeight, ClassWeights
+from nfcgcn.training.scores import SCORES
 
-Monitor = Literal["accuracy", "loss"]
+Monitor = Literal["accuracy", "loss", "macro-f1", "balanced-accuracy", "roc-auc", "log-loss", "calibration-error"]
+Calibration = Literal["none", "temperature"]
+ADDITIONS = ("class_weight", "calibrate")
+"""Settings that came later; at their defaults, runs are what they were before."""
 Judges = Literal["val", "train"]
 """The nodes by which the best epoch is chosen."""
 
 
-class Epoch(TypedDict):
-    """The figures of one epoch. Training figures come from the training pass, with dropout on."""
-
+class _Figures(TypedDict):
     epoch: int
     train_loss: float
     train_accuracy: float
     val_loss: float
     val_accuracy: float
+
+
+class Epoch(_Figures, total=False):
+    """The figures of one epoch. Training figures come from the training pass, with dropout on."""
+
+    val_score: float
+    """The score by which the best epoch is chosen, where that is neither accuracy nor loss."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +47,12 @@ class Stopping:
     patience: int | None = None
 
     def merit(self, epoch: Epoch) -> tuple[float, float]:
-        """Rank epochs: the larger, the better; of equal accuracies the one with the lower loss is better."""
+        """Rank epochs: the larger, the better; of equal figures the one with the lower loss is better."""
         loss, accuracy = -epoch["val_loss"], epoch["val_accuracy"]
-        return (accuracy, loss) if self.monitor == "accuracy" else (loss, accuracy)
+        if self.monitor in ("accuracy", "loss"):
+            return (accuracy, loss) if self.monitor == "accuracy" else (loss, accuracy)
+        sign = 1 if SCORES[self.monitor].best == "highest" else -1
+        return sign * epoch["val_score"], loss
 
     def gives_up(self, epoch: int, best_epoch: int) -> bool:
         """Say whether `patience` epochs have passed without a better one."""
@@ -48,7 +61,9 @@ class Stopping:
     @property
     def best_is(self) -> str:
         """What makes an epoch the best, in words, for reports."""
-        return "highest validation accuracy" if self.monitor == "accuracy" else "lowest validation loss"
+        if self.monitor == "loss":
+            return "lowest validation loss"
+        return f"{SCORES[self.monitor].best} validation {SCORES[self.monitor].title}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,23 @@ class TrainingConfig(Settings):
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never", low=1)
     batch_size: int | None = setting(None, "training nodes per step; none: all at once", low=1)
     precision: Precision = setting("float32", "precision to which matrix products on a GPU round their inputs")
+    class_weight: ClassWeight = setting(
+        None, "weight of each class in the loss; balanced: all classes together count the same, however rare"
+    )
+    calibrate: Calibration = setting(
+        "none", "temperature: divide scores by one number, fitted on validation nodes, before the softmax"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.class_weight not in (None, "balanced"):
+            try:
+                object.__setattr__(self, "class_weight", ClassWeights(self.class_weight))
+            except ValueError as error:
+                meaning = ClassWeights.meaning
+                raise ConfigError(
+                    f"`class_weight` must be balanced, none or {meaning}, got '{one_line(self.class_weight)}'"
+                ) from error
 
     @property
     def stopping(self) -> Stopping:
@@ -81,6 +113,8 @@ class Run:
     """A copy of the parameters after the best epoch, on the CPU."""
     seconds: float
     interrupted: bool = False
+    temperature: float = 1.0
+    """What scores are divided by before the softmax; 1 unless `calibrate` fitted another."""
 
 
 def choose_device(name: str) -> torch.device:

@@ -7,18 +7,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from nfcgcn.data.formats.additions import add_tables
 from nfcgcn.data.formats.frames import from_frames
 from nfcgcn.data.formats.networkx import from_igraph, from_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
-from nfcgcn.data.formats.tables import read_folder, read_tables
+from nfcgcn.data.formats.tables import find_tables, read_folder, read_tables
 from nfcgcn.errors import DatasetError
 from nfcgcn.files import is_folder, reading
 from nfcgcn.graph import Graph
 
 __all__ = [
     "TABLES",
+    "add_tables",
+    "find_tables",
     "from_frames",
     "from_igraph",
     "from_memory",

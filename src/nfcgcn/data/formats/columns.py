@@ -108,6 +108,7 @@ class Values:
         self.num_dates = 0
         self._days: list[npt.NDArray[np.float64]] = []
         self.not_a_date: tuple[str, int] | None = None
+        self.unseen = 0
         self._codes: list[npt.NDArray[np.int32]] = []
         self._numbers: list[npt.NDArray[np.float64]] = []
 
@@ -174,7 +175,14 @@ class Values:
                 self.categories.clear()
                 return
         numbers = [self.categories.get(text, -1) for text in texts]
+        strange = (np.array([*numbers, 0]) < 0) & ~np.append(empty, True)
+        self.unseen += int(strange[codes].sum())
         self._codes.append(np.array([*numbers, -1], np.int32)[codes])
+
+    @property
+    def unseen_text(self) -> str:
+        """How many cells hold a text that is no known category."""
+        return f"{self.unseen} of {self.rows} cells"
 
     @property
     def numbers(self) -> npt.NDArray[np.float64]:

@@ -48,6 +48,8 @@ class Nodes:
     labels: Ints
     given: Split | None
     encoding: Encoding
+    unseen: Mapping[str, str]
+    """With a known encoding: how many cells or words of a column it does not know, in words, by column."""
 
 
 class _Kept:
@@ -113,6 +115,7 @@ def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, probl
         given = None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}")
     learned = known.columns if known else _learn(table, roles, gathered.cells, problems)
     problems.check()
+    unseen = {name: cells.unseen_text for name, cells in gathered.cells.items() if cells.unseen}
     matrix, form = _encode(table, learned, gathered.cells, known.form if known else None, kept.rows)
     return Nodes(
         features=matrix,
@@ -133,7 +136,16 @@ def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, probl
             roles.unknown_edges,
             roles.structure,
         ),
+        unseen=unseen,
     )
+
+
+def warn_of_unseen(table: str, unseen: Mapping[str, str]) -> None:
+    """Warn of texts and words of a table that are not among the features."""
+    if unseen:
+        counts = [f"{name} ({count})" for name, count in unseen.items()]
+        more = f" and {len(counts) - 5} more columns" if len(counts) > 5 else ""
+        _warn(f"{table} holds values that are not among the features, and were left out: {', '.join(counts[:5])}{more}")
 
 
 def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:

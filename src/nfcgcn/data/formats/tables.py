@@ -112,7 +112,7 @@ def graph_of_tables(
     problems, gathered, ids, found = Problems(), None, None, EdgeList(np.zeros((2, 0), np.int64))
     with problems.gather():
         gathered = gather_nodes(table, roles, known)
-        ids = _checked_ids(table.name, roles.id or "", gathered.ids, problems)
+        ids = checked_ids(table.name, roles.id or "", gathered.ids, problems)
     with problems.gather():
         found = _edges_of(edges, roles, table.name, ids)
     content = None if gathered is None else encode_nodes(table, gathered, known, problems)
@@ -145,6 +145,11 @@ def _edges_of(edges: Table | None, roles: Roles, nodes: str, ids: Cells | None) 
 
 def read_folder(folder: Path, **options: Any) -> Graph:
     """Read a folder with a table of nodes, nodes.csv or similar, and a table of edges."""
+    return read_tables(*find_tables(folder), **{"name": stem(folder.resolve()), **options})
+
+
+def find_tables(folder: Path) -> tuple[Path, Path | None]:
+    """Return the table of nodes in a folder, and that of edges, if there is one."""
     try:
         names = sorted(file.name for file in folder.iterdir())
     except OSError as error:
@@ -157,7 +162,7 @@ def read_folder(folder: Path, **options: Any) -> Graph:
         tables[part] = folder / files[0] if files else None
     if tables["nodes"] is None:
         raise DatasetError(f"{folder} holds no table of nodes; it must be called nodes.csv, nodes.tsv or nodes.parquet")
-    return read_tables(tables["nodes"], tables["edges"], **{"name": stem(folder.resolve()), **options})
+    return tables["nodes"], tables["edges"]
 
 
 def open_table(path: Path) -> Table:
@@ -178,7 +183,7 @@ def stem(path: Path) -> str:
     return name.removesuffix(name[len(name) - len(suffix) :]) if suffix else name or "graph"
 
 
-def _checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Cells | None:
+def checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Cells | None:
     """Return the ids of the nodes; None, and problems, if some are missing or there twice."""
     import pandas as pd
 

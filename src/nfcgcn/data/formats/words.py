@@ -21,7 +21,7 @@ class WordCounts:
     """
 
     def __init__(self, separator: str | None = None, *, vocabulary: Sequence[str] | None = None) -> None:
-        self.rows = 0
+        self.rows = self.total = self.unseen = 0
         self.separator = separator
         self.places: dict[str, int] = {word: i for i, word in enumerate(vocabulary or ())}
         self._fixed = vocabulary is not None
@@ -36,8 +36,10 @@ class WordCounts:
         documents = ["" if cell is None else cell for cell in as_texts(cells)]
         if self._fixed:
             if self.places:
-                counter = CountVectorizer(analyzer=self._analyse, vocabulary=self.places, dtype=np.float32)
+                before = self.total
+                counter = CountVectorizer(analyzer=self._count, vocabulary=self.places, dtype=np.float32)
                 self._parts.append(sp.csr_array(counter.transform(documents)))
+                self.unseen += self.total - before - int(self._parts[-1].sum(dtype=np.float64))
             return
         counter = CountVectorizer(analyzer=self._analyse, dtype=np.float32)
         try:
@@ -49,6 +51,16 @@ class WordCounts:
         moved = np.array([places.setdefault(word, len(places)) for word in counter.get_feature_names_out().tolist()])
         part.indices = moved[part.indices].astype(np.int32)
         self._parts.append(part)
+
+    def _count(self, document: Any) -> list[str]:
+        words = self._analyse(document)
+        self.total += len(words)
+        return words
+
+    @property
+    def unseen_text(self) -> str:
+        """How many words are not in the vocabulary."""
+        return f"{self.unseen} of {self.total} words"
 
     def choose(self, *, least: int) -> tuple[str, ...]:
         """Return the most frequent of the words in at least `least` rows; if there are none, of all words."""

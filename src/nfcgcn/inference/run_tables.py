@@ -1,0 +1,68 @@
+"""The files that a run's graph was read from: where they are, and a checksum by which a changed one is recognised."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nfcgcn.data.formats import find_tables
+from nfcgcn.errors import DatasetError
+from nfcgcn.files import is_folder, open_regular, reading
+
+BLOCK = 2**20
+
+
+def remember_tables(nodes: Path, edges: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return paths and checksums of the files of a graph, and the `options` that they were read with.
+
+    `nodes` is a table, a folder with tables, or a file that holds the whole graph.
+    """
+    if is_folder(nodes):
+        nodes, edges = find_tables(nodes)
+    files = {
+        name: {"path": str(path.resolve()), "sha256": _sha256(path)}
+        for name, path in (("nodes", nodes), ("edges", edges))
+        if path is not None
+    }
+    return {**files, "options": dict(options)}
+
+
+def remembered_paths(memory: Mapping[str, Any]) -> tuple[Path, Path | None]:
+    """Return the files of nodes and of edges, if both are what they were."""
+    for name in ("nodes", "edges"):
+        if name in memory:
+            path = Path(memory[name]["path"])
+            if not path.exists():
+                raise DatasetError(f"{path}, which the run was trained on, is gone; give it with --nodes and --edges")
+            if _sha256(path) != memory[name]["sha256"]:
+                raise DatasetError(
+                    f"{path} is not as it was when the run was trained: its sha256 differs; "
+                    "put the old file back, train again, or give the tables with --nodes and --edges"
+                )
+    return Path(memory["nodes"]["path"]), Path(memory["edges"]["path"]) if "edges" in memory else None
+
+
+def is_memory(value: Any) -> bool:
+    """Say whether a value from JSON is one that :func:`remember_tables` returns."""
+    if not isinstance(value, dict) or not {"nodes", "options"} <= set(value) <= {"nodes", "edges", "options"}:
+        return False
+    files = [value[name] for name in ("nodes", "edges") if name in value]
+    if not all(isinstance(file, dict) and set(file) == {"path", "sha256"} for file in files):
+        return False
+    texts = [text for file in files for text in file.values()]
+    if not isinstance(value["options"], dict):
+        return False
+    options = value["options"].values()
+    texts += [text for option in options for text in (option if isinstance(option, list) else [option])]
+    return all(isinstance(text, str) and "\0" not in text for text in texts)
+
+
+def _sha256(path: Path) -> str:
+    checksum = hashlib.sha256()
+    with reading(path), open_regular(path, sys.maxsize) as file:
+        while block := file.read(BLOCK):
+            checksum.update(block)
+    return checksum.hexdigest()
