@@ -92,7 +92,7 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
     assert config == {
         "format": 4, "model": "gcn", "settings": result["config"], "seed": 6, "num_features": 40, "num_classes": 3,
         "feature_names": None, "class_names": None, "dataset": sparse_graph.name, "dataset_options": None,
-        "encoding": None,
+        "encoding": None, "weighted": False,
         "sha256": {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in run_folder.iterdir()
