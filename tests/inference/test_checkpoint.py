@@ -95,6 +95,7 @@ def test_files_of_a_run(run_folder, sparse_graph, gcn_run):
         "encoding": None,
         "temperature": 1.0,
         "tables": None,
+        "weighted": False,
         "sha256": {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in run_folder.iterdir()

@@ -57,7 +57,7 @@ def is_memory(value: Any) -> bool:
         return False
     options = value["options"].values()
     texts += [text for option in options for text in (option if isinstance(option, list) else [option])]
-    return all(isinstance(text, str) and "\0" not in text for text in texts)
+    return all(isinstance(text, bool) or (isinstance(text, str) and "\0" not in text) for text in texts)
 
 
 def _sha256(path: Path) -> str:
