@@ -55,7 +55,8 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
         either = f"'{graph.name}'" if nodes is None else f"'{graph.name}' or {nodes}"
         table = open_table(edges)
         columns = edge_columns(table, known.source, known.target, known.weight)
-        found = read_edges(table, either, ids, *columns, unknown_edges="error")
+        remedy = "add the nodes or remove the edges"
+        found = read_edges(table, either, ids, *columns, unknown_edges="error", remedy=remedy)
     features = graph.features[:0] if content is None else content.features
     names = tuple(ids[graph.num_nodes :].tolist())
     larger = graph.extend(features, found.pairs, weights=found.weights, names=names)

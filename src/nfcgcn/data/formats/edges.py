@@ -52,9 +52,17 @@ def plain_ids(cells: Cells) -> Cells:
 
 
 def read_edges(
-    table: Table, nodes: str, ids: Cells, source: str, target: str, weight: str | None = None, *, unknown_edges: str
+    table: Table,
+    nodes: str,
+    ids: Cells,
+    source: str,
+    target: str,
+    weight: str | None = None,
+    *,
+    unknown_edges: str,
+    remedy: str = "add the nodes, remove the edges, or choose --unknown-edges drop or add",
 ) -> EdgeList:
-    """Read a table of edges between `ids`, those of the table called `nodes`."""
+    """Read a table of edges between `ids`, those of the table called `nodes`; `remedy` is for edges to other ids."""
     import pandas as pd
 
     ends = [source, target]
@@ -90,7 +98,7 @@ def read_edges(
         if len(strange) and unknown_edges == "error":
             raise GraphError(
                 f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes} has: "
-                f"{listed(strange.tolist())}; add the nodes, remove the edges, or choose --unknown-edges drop or add"
+                f"{listed(strange.tolist())}; {remedy}"
             )
     problems.check()
     return EdgeList(
