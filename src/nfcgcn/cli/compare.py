@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, interruptible, make_table, out
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
