@@ -70,7 +70,7 @@ def assert_same_run(one, other):
 def test_after_a_kill_the_rest_is_done(run, graph, killed, place):
     assert run(*TRAIN, "--jobs", "1", "--out", "whole")[0] == 0
     killed(*TRAIN, "--jobs", "1", "--out", "here", seed=place[0], epoch=place[1])
-    assert os.listdir("here") == ["unfinished"]
+    assert list(Path("here").iterdir()) == [Path("here/unfinished")]
     code, _, err = run(*TRAIN, "--out", "here")
     assert (code, err) == (2, "error: here holds an unfinished run; go on with --resume or replace it by --force\n")
     code, _, err = run(*TRAIN, "--jobs", "1", "--out", "here", "--resume")
@@ -79,7 +79,7 @@ def test_after_a_kill_the_rest_is_done(run, graph, killed, place):
     under_way = f"; seed {seed} is at epoch {epoch - 1}" if epoch > 1 else ""
     assert f"resumed: {seed} of 3 seeds are done{under_way}\n" in err
     assert_same_run("here", "whole")
-    assert sorted(os.listdir("here")) == sorted(os.listdir("whole"))
+    assert {path.name for path in Path("here").iterdir()} == {path.name for path in Path("whole").iterdir()}
 
 
 def test_chosen_settings_are_not_chosen_again(run, graph, killed, monkeypatch):

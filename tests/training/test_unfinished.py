@@ -116,10 +116,11 @@ def test_another_series_is_refused(graph, tmp_path):
     identity = {"graph": "g 1", **asdict(make("mlp").training), "version of torch": "2"}
     train(graph, make("mlp"), keep=Unfinished(tmp_path / "run" / "kept", identity))
     resumed(tmp_path / "run" / "kept", identity)
+    both = "`graph` was g 1 and is h 2 now, `version of torch` was 2 and is 3 now"
     for change, words in (
         ({"epochs": 9}, "`epochs` was 5 and is 9 now"),
-        ({"graph": "h 2", "version of torch": "3"}, "`graph` was g 1 and is h 2 now, `version of torch` was 2 and is 3 now"),
-    ):  # fmt: skip
+        ({"graph": "h 2", "version of torch": "3"}, both),
+    ):
         expected = f"{tmp_path}/run cannot be resumed: {words}; run it as it was begun, or start anew with --force"
         with pytest.raises(ResumeError, match=f"^{re.escape(expected)}$"):
             Unfinished(tmp_path / "run" / "kept", {**identity, **change}).resume()

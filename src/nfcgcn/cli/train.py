@@ -105,9 +105,7 @@ def train(
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
     choosing = choose or (choose is None and config.preset == SUGGESTED)
-    series = open_series(
-        folder, graph, config, first_seed=first_seed, choosing=choosing, device=chosen, resume=resume
-    )
+    series = open_series(folder, graph, config, first_seed=first_seed, choosing=choosing, device=chosen, resume=resume)
     with interruptible() as interruption:
         failure: UnfinishedError | None = None
         try:

@@ -111,8 +111,8 @@ def _fit(
         # What a capture tried on a stream of its own before it was refused.
         warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
         on_epoch = None if tell is None else partial(tell, 0)
-        parts = [(split.train, judges)]
-        return fit_in_steps(model, graph, *parts, config, seed=seed, device=device, on_epoch=on_epoch, keep=keep)
+        nodes = (split.train, judges)
+        return fit_in_steps(model, graph, nodes, config, seed=seed, device=device, on_epoch=on_epoch, keep=keep)
 
 
 def _with_tracker(
