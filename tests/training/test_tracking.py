@@ -16,7 +16,10 @@ from nfcgcn.training import tracking
 from random_graphs import random_graph
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tracking.py"
-FIGURES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+
+
+def figures(epoch):
+    return {name: value for name, value in epoch.items() if name != "epoch"}
 
 
 class Recorder:
@@ -106,11 +109,9 @@ def test_tensorboard_gets_every_figure(graph, config, board, tmp_path):
     assert (begin, end) == (("begin", 1), ("end",))
     assert text == ("settings", "| setting | value |\n| --- | --- |\n| epochs | 3 |", 1)
     assert best == ("best epoch", run.best["epoch"], 3)
-    expected = [
-        ("/".join(reversed(name.split("_"))), epoch[name], epoch["epoch"]) for epoch in run.history for name in FIGURES
-    ]
-    assert scalars == expected
-    assert scalars[0][0] == "loss/train"
+    told = [(value, epoch["epoch"]) for epoch in run.history for value in figures(epoch).values()]
+    assert [scalar[1:] for scalar in scalars] == told
+    assert {"loss/train", "accuracy/train", "loss/val", "accuracy/val"} <= {scalar[0] for scalar in scalars}
 
 
 def test_the_command_tracks(graph, run, board, monkeypatch):
@@ -168,7 +169,7 @@ def test_the_example_for_mlflow(graph, config, example, monkeypatch):
     assert first == ("id of mine seed 0", "epochs", 3)
     assert last == ("id of mine seed 0",)
     assert [call[1:] for call in metrics] == [
-        (name, epoch[name], epoch["epoch"]) for epoch in repeats[0].run.history for name in FIGURES
+        (name, value, epoch["epoch"]) for epoch in repeats[0].run.history for name, value in figures(epoch).items()
     ]
 
 
@@ -195,7 +196,7 @@ def test_the_example_for_wandb(graph, config, example, monkeypatch):
     for one in runs:
         repeat = repeats[int(one.options["name"].split()[1])]
         assert one.options["reinit"] == "create_new"
-        assert one.logged == [(e["epoch"], {name: e[name] for name in FIGURES}) for e in repeat.run.history]
+        assert one.logged == [(epoch["epoch"], figures(epoch)) for epoch in repeat.run.history]
         assert one.summary == {"best_epoch": repeat.run.best["epoch"]}
         assert one.finished
 

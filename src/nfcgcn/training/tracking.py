@@ -21,14 +21,14 @@ class Tracker(Protocol):
     >>> import nfcgcn
     >>> class Printer:
     ...     def on_epoch(self, seed, epoch):
-    ...         print(seed, epoch["epoch"], sorted(epoch)[1:])
+    ...         print(f"seed {seed}, epoch {epoch['epoch']}")
     ...     def on_end(self, seed, run):
     ...         print(f"seed {seed}: {len(run.history)} epochs")
     >>> graph = nfcgcn.load("digits")
     >>> config = nfcgcn.make_config("mlp", dataset="digits", settings={"epochs": 1})
     >>> model, split = config.build(graph, seed=0), config.split.make(graph, 0)
     >>> _ = nfcgcn.fit(model, graph, split, config.training, track=Printer())
-    0 1 ['train_accuracy', 'train_loss', 'val_accuracy', 'val_loss']
+    seed 0, epoch 1
     seed 0: 1 epochs
     """
 
