@@ -72,7 +72,9 @@ class Failure:
 def call(arguments: list[str]) -> int:
     """Run one command in this process and return its exit code; 99 for an exception that is not one of ours."""
     from nfcgcn import cli
+    from nfcgcn.training import unfinished
 
+    unfinished.SECONDS = 0.0 if "--resume" in arguments else 1e9  # keep the place of a run after every epoch, or never
     sys.argv = ["nfcgcn", *arguments]
     try:
         cli.main()
@@ -136,6 +138,10 @@ def main() -> None:
             folder = start.with_name(f"{start.name}-{place}-{number}")
             shutil.copytree(start, folder, symlinks=True)
             done = fork(folder, command["arguments"], number, command["way"])
+            if "--resume" in command["arguments"] and done["code"] == -signal.SIGKILL:
+                again = folder.with_name(f"{folder.name}-again")
+                shutil.copytree(folder, again, symlinks=True)
+                done["again"] = fork(again, command["arguments"])
             print(json.dumps({"command": place, "number": number, **done}), flush=True)
             if not done["reached"]:
                 break

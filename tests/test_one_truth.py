@@ -223,11 +223,8 @@ def estimator(net, graph, config, tmp_path):
 def exported(net, graph, config, tmp_path):
     program = export(net, tmp_path / "net.pt2")
     x = graph.x if graph.x.layout == torch.strided else graph.x.to_dense()
-    inputs = (x, graph.edge_index)
-    if isinstance(net, NFCGCN):
-        inputs += (net.nfc.table(net.scale(graph.x), graph.edge_index),)
     with torch.no_grad():
-        same(program.module()(*inputs), scores_of(net, graph))
+        same(program.module()(x, graph.edge_index), scores_of(net, graph))
 
 
 def adds_up_to(change, method):

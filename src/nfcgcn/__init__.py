@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from nfcgcn.search.comparison import compare as compare
     from nfcgcn.training import TrainingConfig as TrainingConfig
     from nfcgcn.training import fit as fit
+    from nfcgcn.training.tracking import TensorBoardTracker as TensorBoardTracker
+    from nfcgcn.training.tracking import Tracker as Tracker
 
 __version__ = "0.2.0"
 
@@ -67,6 +69,8 @@ _HOMES = {
     "select": "nfcgcn.config.selection",
     "TrainingConfig": "nfcgcn.training",
     "fit": "nfcgcn.training",
+    "Tracker": "nfcgcn.training.tracking",
+    "TensorBoardTracker": "nfcgcn.training.tracking",
     "predict": "nfcgcn.inference.prediction",
     "predict_proba": "nfcgcn.inference.prediction",
     "embed": "nfcgcn.inference.prediction",

@@ -34,7 +34,7 @@ from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.method.model import NFCGCNConfig
 from nfcgcn.randomness import generator
 from nfcgcn.settings import settings_of
-from nfcgcn.training import TrainingConfig, choose_device, fit
+from nfcgcn.training import Tracker, TrainingConfig, choose_device, fit
 
 OWN: dict[str, Any] = {
     "model": "nfc-gcn",
@@ -110,8 +110,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
-    def fit(self, X: Any, y: Any, edge_index: Any = None) -> NodeEstimator:  # noqa: N803
-        """Learn the classes `y` of the nodes X."""
+    def fit(self, X: Any, y: Any, edge_index: Any = None, *, track: Tracker | None = None) -> NodeEstimator:  # noqa: N803
+        """Learn the classes `y` of the nodes X; ``track`` hears of every epoch, see :class:`nfcgcn.Tracker`."""
         if not 0 <= self.validation_fraction < 1:
             raise ConfigError(f"`validation_fraction` must be at least 0 and below 1, got {self.validation_fraction}")
         device, seed = choose_device(self.device), _seed(self.random_state)
@@ -138,6 +138,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             seed=seed,
             device=device,
             choose_by="val" if held.any() else "train",
+            track=track,
         )
         if run.interrupted:  # so that a search over many fits ends, too
             raise KeyboardInterrupt

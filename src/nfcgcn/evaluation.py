@@ -25,7 +25,7 @@ from nfcgcn.inference.prediction import predict as predict
 from nfcgcn.inference.prediction import predict_with_confidence
 from nfcgcn.memory import available
 from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.training import Epoch, Run, SeriesError, fit_together
+from nfcgcn.training import Epoch, Run, SeriesError, Tracker, Unfinished, fit_together
 from nfcgcn.training.scores import SCORES, Doubles, measure_all
 
 
@@ -154,13 +154,16 @@ def repeat(
     device: torch.device | str = "cpu",
     jobs: int = 1,
     on_epoch: Callable[[int, Epoch], None] | None = None,
+    track: Tracker | None = None,
+    keep: Unfinished | None = None,
 ) -> list[Repeat]:
     """Train once per seed and score each run's best state once on its test nodes.
 
     Each seed makes its own split, unless ``splits`` are given, one per seed. On the CPU up to ``jobs`` seeds train at
     the same time; see :func:`nfcgcn.training.fit_together`. A run that is interrupted is scored and ends the series. If
     a run diverges, or its process dies, the error is an :class:`UnfinishedError`, which has the runs before it, unless
-    there are none.
+    there are none. ``on_epoch`` is called with the seed and its epoch; ``track`` hears of epochs and ends, see
+    :class:`nfcgcn.Tracker`. With ``keep`` runs are kept on the disk, and those that it has already are not repeated.
     """
     check_classes(graph)
     splits = splits or [config.split.make(graph, seed) for seed in seeds]
@@ -168,18 +171,38 @@ def repeat(
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
     models = [config.build(graph, seed) for seed in seeds]
     jobs = max(1, min(jobs, int(available() / (2 * config.memory(graph)))))  # the estimate is a lower bound
-    callback = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[run], epoch))
+    runs = {} if keep is None else keep.finished(seeds)
+    left = [number for number, seed in enumerate(seeds) if seed not in runs]
+    callback = None if on_epoch is None else (lambda run, epoch: on_epoch(seeds[left[run]], epoch))
     failure: SeriesError | None = None
     try:
-        runs: Sequence[Run] = fit_together(
-            models, graph, splits, config.training, seeds=seeds, device=device, jobs=jobs, on_epoch=callback
+        trained: Sequence[Run] = fit_together(
+            [models[number] for number in left],
+            graph,
+            [splits[number] for number in left],
+            config.training,
+            seeds=[seeds[number] for number in left],
+            device=device,
+            jobs=jobs,
+            on_epoch=callback,
+            track=track,
+            keep=keep,
         )
     except SeriesError as error:
-        if not error.finished:
-            raise
-        runs, failure = error.finished, error
+        trained, failure = error.finished, error
+    for model, seed in zip(models, seeds, strict=True):
+        if seed in runs:
+            model.load_state_dict(runs[seed].state)
+            model.temperature = runs[seed].temperature
+            model.eval()
+    runs |= {seeds[number]: run for number, run in zip(left, trained, strict=False)}  # an interrupted series is shorter
+    if failure is not None and seeds[0] not in runs:
+        raise failure
     repeats = []
-    for seed, split, model, run in zip(seeds, splits, models, runs, strict=False):  # an interrupted series is shorter
+    for seed, split, model in zip(seeds, splits, models, strict=True):
+        if seed not in runs:
+            break
+        run = runs[seed]
         predictions, probabilities = predict_with_confidence(model, graph, split.test, device=device)
         score = accuracy(predictions, graph, split.test)
         repeats.append(Repeat(seed, split, run, model, predictions, score, graph.labels[split.test], probabilities))

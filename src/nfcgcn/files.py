@@ -29,6 +29,8 @@ MAX_RATIO = 200
 """If a file unpacks to more than FREE_BYTES, it may unpack to at most this many times its own size. Single arrays of
 normal files reach a thousand times (all ones), complete files about twenty."""
 FREE_BYTES = 64 * 2**20
+UNFINISHED = "unfinished"
+"""The folder, inside that of a run, with what is kept of the run before it ends."""
 
 
 @contextmanager
@@ -108,8 +110,11 @@ def open_regular(path: Path, most: int) -> BinaryIO:
     raise DatasetError(f"{path} has {found.st_size / 2**20:.0f} MiB; at most {most / 2**20:.0f} MiB are read")
 
 
-def check_free(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be made, or that is not empty and holds no earlier run that `force` may replace."""
+def check_free(folder: Path, *, force: bool, resume: bool = False) -> None:
+    """Refuse a folder that cannot be made, or that is not empty and holds no earlier run that `force` may replace.
+
+    With `resume` an unfinished run may be in it.
+    """
     with _writing(folder):
         place = _real(folder)
         recover(place)
@@ -118,19 +123,22 @@ def check_free(folder: Path, *, force: bool) -> None:
         _try_out(place)
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return
-    if not (place / "config.json").is_file():
+    is_run, is_unfinished = (place / "config.json").is_file(), (place / UNFINISHED).is_dir()
+    if not is_run and (not is_unfinished or len(list(place.iterdir())) > 1):
         raise WriteError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
-    if not force:
+    if is_unfinished and not (force or resume):
+        raise WriteError(f"{folder} holds an unfinished run; go on with --resume or replace it by --force")
+    if not (force or (resume and is_unfinished)):
         raise WriteError(f"{folder} holds an earlier run; choose another folder with --out or replace it by --force")
 
 
 @contextmanager
-def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
+def new_folder(folder: Path, *, force: bool = False, resume: bool = False) -> Iterator[Path]:
     """Yield an empty folder to write to; it replaces `folder` only if the block ends without an error.
 
-    All its files are on the disk before it has its name.
+    All its files are on the disk before it has its name. For `force` and `resume` see :func:`check_free`.
     """
-    check_free(folder, force=force)
+    check_free(folder, force=force, resume=resume)
     with _writing(folder):
         place = _real(folder)
         _make_parents(place, [])

@@ -82,10 +82,13 @@ def test_no_run(run, tmp_path):
 def test_an_exported_run(run, trained, tmp_path):
     code, out, err = run("export", trained, "--out", "model.pt2")
     assert code == 0, err
-    assert out == "written: model.pt2, which takes x, edge_index, neighbours\n"
+    assert out == "written: model.pt2, which takes x, edge_index\n"
     graph, model = load("digits"), load_model(trained)
-    table = model.nfc.table(graph.x, graph.edge_index)
-    scores = torch.export.load(tmp_path / "model.pt2").module()(graph.x, graph.edge_index, table)
+    scores = torch.export.load(tmp_path / "model.pt2").module()(graph.x, graph.edge_index)
     torch.testing.assert_close(scores, model(graph.x, graph.edge_index), rtol=1e-4, atol=1e-4)
+    code, _, err = run("export", trained, "--out", "model.bin")
+    assert (code, err) == (2, "error: --out must end in .pt2, got 'model.bin'\n")
     code, _, err = run("export", trained, "--out", "model.onnx")
-    assert (code, err) == (2, "error: --out must end in .pt2, got 'model.onnx'\n")
+    assert code == 2
+    assert err.startswith("error: ONNX is not written: ")
+    assert err.endswith("; name a .pt2 file\n")

@@ -73,6 +73,11 @@ COMMANDS = {
         {"run": check_run, "r.json": check_json},
         (1, 4, 12),
     ),
+    "resume": (
+        f"train graph.npz {MODEL} --no-select --seeds 2 --jobs 1 --out long --force --resume",
+        {"long": check_run},
+        (5, 11, 0),
+    ),
     "predict": ("predict run graph.npz --out p.csv", {"p.csv": check_predictions}, (1, 2, 4)),
     "embed": ("embed run graph.npz --out e.npz", {"e.npz": check_arrays}, (4, 0, 0)),
     "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
@@ -162,6 +167,21 @@ def test_the_old_state_or_the_new_one_is_whole(started, command, way):
         hidden = [path for path in folder.rglob(".*") if "nfcgcn" in path.name]
         assert not hidden or "os.r" in result["what"], where  # only what may not be removed stays
     assert changed or way != "killed" or steps[0] > 1, "every kill came before the first change"
+
+
+def test_after_a_kill_a_run_goes_on_to_the_same_bits(started):
+    start, results = started
+    states = set()
+    for result in results["resume", "killed"][:-1]:
+        kept = tuple(sorted(path.name for path in Path(result["folder"]).glob("long/unfinished/*.*")))
+        again, folder = result["again"], Path(result["again"]["folder"]) / "long"
+        assert again["code"] == 0, again["output"]
+        assert ("resumed: " in again["output"]) == ("seed-0.state" in kept), again["output"]
+        for name in ("weights.safetensors", "metrics.jsonl"):
+            assert (folder / name).read_bytes() == (start / "long" / name).read_bytes()
+        assert not (folder / "unfinished").exists()
+        states.add(kept)
+    assert {(), ("seed-0.state", "series.json"), ("seed-0.state", "seed-1.state", "series.json")} <= states
 
 
 def test_after_a_kill_the_commands_work_and_clear_up(started, run, monkeypatch):

@@ -180,7 +180,7 @@ BAD_INPUT = {
     "predict {run} citations --set nodes=200 --set features=40 --out p.csv": "'citations' does not have "
     "the same features as the training graph: it lacks 'row 6, column 1', 'row 6, column 2', 'row 6, column 3' and "
     "21 more; give it the same columns",
-    "embed {run} digits --out e.csv": "`--out` must end in .npz or .parquet, got 'e.csv'",
+    "embed {run} digits --out e.txt": "`--out` must end in .npz, .parquet or .csv, got 'e.txt'",
     "embed {run} digits --layer lats --out e.npz": "unknown layer 'lats'; did you mean 'last'?",
     "inspect coda": "unknown dataset 'coda'; did you mean 'cora'?",
     "inspect digits --model gnc": "unknown model 'gnc'; did you mean 'gcn'?",
@@ -226,6 +226,22 @@ def test_embed_writes_npz(run, digits_run, layer):
     with np.load("e.npz", allow_pickle=False) as found:
         np.testing.assert_array_equal(found["embedding"], expected)
         assert found["ids"].tolist() == list(range(1797))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_embed_writes_csv(run, own, tmp_path, named):
+    names = ["=1+2", *(f"n,{i}" for i in range(1, 60))]
+    graph = own(node_names=names if named else None)
+    folder = save(tmp_path / "run", graph)
+    code, out, err = run("embed", str(folder), "digits", "--out", "e.csv")
+    expected = embed(nfcgcn.load_model(folder), graph)
+    assert (code, out) == (0, f"embedding: e.csv, 60 nodes x {expected.shape[1]} numbers\n")
+    assert ("begin as formulas do, first '=1+2'" in err) == named
+    header, *rows = csv.reader(Path("e.csv").read_text().splitlines())
+    assert header == ["id", *(f"h{i}" for i in range(expected.shape[1]))]
+    assert [row[0] for row in rows] == (names if named else [str(i) for i in range(60)])
+    found = np.array([row[1:] for row in rows]).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)  # to the bit
 
 
 @pytest.mark.parametrize("named", [False, True])

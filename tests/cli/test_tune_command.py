@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nfcgcn
+from nfcgcn.cli import console
 from nfcgcn.cli import tune as command
 from nfcgcn.cli.console import Console
 from nfcgcn.errors import NFCError
@@ -154,11 +155,11 @@ def test_settings_that_fail_on_test_nodes_are_still_written(run, monkeypatch):
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(run, monkeypatch):
-    monkeypatch.setattr(command, "SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr(console, "SECONDS_PER_LINE", 0.0)
     code, _, err = run("tune", *SMALL, "--trials", "2", "--seeds", "1", "--no-test", "--jobs", "1")
     assert code == 0
     assert err.count("trial 1, epoch ") == 4
-    assert re.search(r"\ntrial 2, epoch 1: validation \S+%, best so far \S+%\n", err)
+    assert re.search(r"\n\d:\d\d trial 2, epoch 1: validation \S+%, best so far \S+%\n", err)
 
 
 def test_graphs_that_cannot_be_tuned_are_refused_and_nothing_is_written(run, make_graph):

@@ -12,6 +12,8 @@ import torch
 from nfcgcn import GCN, NFCGCN, export
 from nfcgcn.baselines import GAT, MLP, FastGCN, JKNet
 from nfcgcn.errors import ConfigError, WriteError
+from nfcgcn.inference import export as exporting
+from nfcgcn.method.sampling import draw_seed, neighbour_table, order_by_similarity
 
 SIZES = [(12, 40), (500, 3000), (2, 1), (1, 0), (97, 83)]
 
@@ -42,15 +44,47 @@ def inputs(num_nodes, num_edges, bandwidth=4):
 )
 def test_the_programme_scores_as_the_model_does(num_layers, conv, activation):
     model = nfc_gcn(num_layers, conv=conv, activation=activation)
-    programme = export(model).module()
+    programme = export(model, neighbours="given").module()
     for size in SIZES:
         x, edges, table = inputs(*size)
         torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
 
 
+# Of every node of a star; hubs with more neighbours than slots, and none; loops and repeated edges in `inputs`.
+STAR = torch.stack([torch.zeros(30, dtype=torch.int64), torch.arange(1, 31)])
+GRAPHS = {
+    **{f"{n} nodes, {e} edges": inputs(n, e)[:2] for n, e in [*SIZES, (40, 900)]},
+    "star": (torch.randn(33, 20, generator=torch.Generator().manual_seed(1)), torch.cat([STAR, STAR.flip(0)], 1)),
+}
+
+
+@pytest.fixture(scope="module", params=[{"bandwidth": 4}, {"bandwidth": 1}, {"slot_order": "similarity"}], ids=str)
+def drawing(request):
+    """A model and its programme, which draws its own neighbours; another seed than the default, and another draw."""
+    model = nfc_gcn(2, seed=5, **({"feature_scale": "row-norm"} | request.param))
+    model.nfc.draw = 3
+    return model, export(model).module()
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_the_programme_draws_the_model_s_neighbours(drawing, graph):
+    model, programme = drawing
+    torch.testing.assert_close(programme(*graph), model(*graph), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("bandwidth", [2, 7, 40])
+def test_the_traced_draw_is_the_draw(graph, bandwidth):
+    x, edges = graph
+    expected = neighbour_table(edges, len(x), bandwidth=bandwidth, seed=11, draw=2)
+    found = exporting._draw(edges, torch.arange(len(x)), size=bandwidth - 1, seed=draw_seed(11, 2))
+    assert torch.equal(found, expected)
+    assert torch.equal(exporting._by_similarity(x, found), order_by_similarity(x, expected))
+
+
 def test_a_classifier_goes_with_the_programme():
     model = nfc_gcn(2, classifier="linear")
-    programme = export(model).module()
+    programme = export(model, neighbours="given").module()
     x, edges, table = inputs(500, 3000)
     torch.testing.assert_close(programme(x, edges, table), model(x, edges, table), rtol=1e-5, atol=1e-5)
 
@@ -77,8 +111,8 @@ def test_other_models(make):
 def test_a_file_runs_without_this_package(tmp_path):
     model = nfc_gcn(2, activation="tanh")
     export(model, tmp_path / "model.pt2", notes={"classes": ["a", "<b>", "c"]})
-    x, edges, table = inputs(31, 70)
-    torch.save((x, edges, table, model(x, edges, table).detach()), tmp_path / "case.pt")
+    x, edges, _ = inputs(31, 70)
+    torch.save((x, edges, model(x, edges).detach()), tmp_path / "case.pt")
     code = f"""
 import sys, torch
 notes = {{"nfcgcn.json": ""}}
@@ -91,7 +125,7 @@ print(notes["nfcgcn.json"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "takes": {"x": ["nodes", 20], "edge_index": [2, "edges"], "neighbours": ["nodes", 4]},
+        "takes": {"x": ["nodes", 20], "edge_index": [2, "edges"]},
         "classes": ["a", "<b>", "c"],
     }
     assert sorted(p.name for p in tmp_path.iterdir()) == ["case.pt", "model.pt2"]
@@ -100,7 +134,7 @@ print(notes["nfcgcn.json"])
 def test_the_drawn_table_gives_the_model_s_scores(sparse_graph):
     model = NFCGCN(40, 8, 2, 3, kernel_size=8, stride=4, slot_order="similarity").eval()
     table = model.nfc.table(sparse_graph.x, sparse_graph.edge_index)
-    scores = export(model).module()(sparse_graph.x.to_dense(), sparse_graph.edge_index, table)
+    scores = export(model, neighbours="given").module()(sparse_graph.x.to_dense(), sparse_graph.edge_index, table)
     torch.testing.assert_close(scores, model(sparse_graph.x, sparse_graph.edge_index), rtol=1e-5, atol=1e-5)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from nfcgcn import load
+from nfcgcn.cli import console
 from nfcgcn.errors import ConfigError
 from nfcgcn.reproduction import (
     EXPERIMENTS,
@@ -365,7 +367,8 @@ def exists(group):
 
 
 @pytest.mark.data
-def test_the_command_lists_estimates_and_runs(run):
+def test_the_command_lists_estimates_and_runs(run, monkeypatch):
+    monkeypatch.setattr(console, "SECONDS_PER_LINE", 0.0)
     code, out, err = run("reproduce", "--list")
     assert code == 0, err
     assert all(name in out for name in EXPERIMENTS)
@@ -376,6 +379,8 @@ def test_the_command_lists_estimates_and_runs(run):
     code, out, err = run("reproduce", "degrees", "--device", "cpu", "--jobs", "1")
     assert code == 0, err
     assert len(read_ledger(Path("runs/reproduction"))) == 3
+    assert re.search(r"^\d:\d\d 0 of 3 runs; under way: degrees on cora$", err, re.M)
+    assert re.search(r"^\d:\d\d 3 of 3 runs; degrees on \w+, seed 0$", err, re.M)
     code, out, err = run("reproduce", "degrees", "--dry-run", "--device", "cpu")
     assert "0 runs" in out
     code, out, err = run("reproduce", "degree")

@@ -24,7 +24,7 @@ COMMANDS = {
     "predict": ("predict", "Write the class of each node, and the probability of every class, to a CSV file."),
     "embed": (
         "predict",
-        "Write a representation of each node to an .npz file (`ids`, `embedding`) or a Parquet file (`id`, `h0`, ...).",
+        "Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...).",
     ),
     "explain": ("explain", "Show which features of which nodes decided the class of a node."),
     "inspect": (

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, interruptible, make_table, out
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
@@ -76,7 +76,7 @@ def compare(
         err.print(str(graph), highlight=False, markup=False)
     with interruptible() as interruption:
         try:
-            with _bar() as on_record:
+            with _bar() as (on_record, on_wait):
                 result = run(
                     graphs,
                     names,
@@ -88,6 +88,7 @@ def compare(
                     device=chosen,
                     jobs=jobs,
                     on_record=on_record,
+                    on_wait=on_wait,
                 )
         except KeyboardInterrupt:
             message = f"interrupted; finished runs are stored in {folder}, and the same command continues from there"
@@ -134,8 +135,9 @@ def _print(result: Comparison) -> None:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[dict[str, Any], int, int], None]]:
-    """Show each finished part: as a bar in a terminal, elsewhere as a line."""
+def _bar() -> Iterator[tuple[Callable[[dict[str, Any], int, int], None], Callable[[list[str], int, int], None]]]:
+    """Show each finished part: as a bar in a terminal, elsewhere as a line, and one now and then while parts last."""
+    lines = Lines()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
@@ -149,4 +151,7 @@ def _bar() -> Iterator[Callable[[dict[str, Any], int, int], None]]:
             if bar.disable:
                 err.print(f"{done} of {total}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-        yield on_record
+        def on_wait(names: list[str], done: int, total: int) -> None:
+            lines.show(lambda: f"{done} of {total} done; under way: {', '.join(names)}")
+
+        yield on_record, on_wait

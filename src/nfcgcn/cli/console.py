@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -124,19 +125,49 @@ class Notes(logging.Handler):
         err.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
 
 
+SECONDS_PER_LINE = 10.0
+"""How often progress is printed where no bar can be shown."""
+
+
+class Lines:
+    """Prints how far a command is, a line on stderr now and then, where no bar can be shown."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.monotonic()
+
+    def show(self, text: str | Callable[[], str]) -> None:
+        """Print a line, with the time since the start, unless the last one was a short while ago."""
+        now = time.monotonic()
+        if err.is_terminal or now - self.last < SECONDS_PER_LINE:
+            return
+        self.last = now
+        minutes, seconds = divmod(round(now - self.start), 60)
+        err.print(f"{minutes}:{seconds:02} {text if isinstance(text, str) else text()}", soft_wrap=True)
+
+
 @contextmanager
-def training_bar(total: int, *, what: str = "seed") -> Iterator[Callable[[int, Epoch], None] | None]:
-    """Show a progress bar on stderr, if that is a terminal; runs are numbered by `what`."""
+def training_bar(total: int, *, what: str = "seed") -> Iterator[Callable[[int, Epoch], None]]:
+    """Show progress on stderr: a bar in a terminal, a line now and then elsewhere; runs are numbered by `what`."""
+
+    def describe(seed: int, epoch: Epoch) -> str:
+        return f"{what} {seed}: loss {epoch['train_loss']:.3f}, validation accuracy {epoch['val_accuracy']:.1%}"
+
     if not err.is_terminal:
-        yield None
+        lines, done = Lines(), 0
+
+        def show(seed: int, epoch: Epoch) -> None:
+            nonlocal done
+            done += 1
+            lines.show(lambda: f"{done} of {total} epochs at most; {describe(seed, epoch)}")
+
+        yield show
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("training", total=total)
 
         def on_epoch(seed: int, epoch: Epoch) -> None:
-            text = f"{what} {seed}: loss {epoch['train_loss']:.3f}, validation accuracy {epoch['val_accuracy']:.1%}"
-            bar.update(task, advance=1, description=text)
+            bar.update(task, advance=1, description=describe(seed, epoch))
 
         yield on_epoch
 

@@ -20,6 +20,11 @@ def export_run(
     out_file: Annotated[Path, typer.Option("--out", help="The .pt2 file to write.")],
 ) -> None:
     """Write a run's model as a program that needs only PyTorch to run, for graphs of any size."""
+    if out_file.suffix == ".onnx":
+        raise ConfigError(
+            "ONNX is not written: drawing neighbours needs 64-bit whole numbers that wrap around and are shifted, "
+            "which ONNX does not have; name a .pt2 file"
+        )
     if out_file.suffix != ".pt2":
         raise ConfigError(f"--out must end in .pt2, got '{out_file.name}'")
     files.check_writable(out_file)

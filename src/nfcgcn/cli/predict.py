@@ -87,7 +87,7 @@ def predict(
 def embed(
     run: RunArgument,
     source: GraphSource,
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz or .parquet file to write.")],
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz, .parquet or .csv file to write.")],
     layer: Annotated[
         str,
         typer.Option(
@@ -98,9 +98,10 @@ def embed(
     assignments: OptionsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write a representation of each node to an .npz file (`ids`, `embedding`) or a Parquet file (`id`, `h0`, ...)."""
-    if out_file.suffix not in (".npz", ".parquet"):
-        raise ConfigError(f"`--out` must end in .npz or .parquet, got '{out_file.name}'")
+    """Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...)."""
+    write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}.get(out_file.suffix)
+    if write is None:
+        raise ConfigError(f"`--out` must end in .npz, .parquet or .csv, got '{out_file.name}'")
     if out_file.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write an .npz file")
     if layer not in LAYERS:
@@ -110,7 +111,7 @@ def embed(
     files.check_writable(out_file)
     graph = read_graph(saved, source, assignments or [])
     embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
-    (_write_npz if out_file.suffix == ".npz" else _write_parquet)(out_file, graph, embedding)
+    write(out_file, graph, embedding)
     shape = f"{embedding.shape[0]} nodes x {embedding.shape[1]} numbers"
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
 
@@ -170,3 +171,14 @@ def _write_parquet(path: Path, graph: Graph, embedding: Floats) -> None:
     columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(embedding.T)}}
     with files.new_file(path) as file:
         pyarrow.parquet.write_table(pyarrow.table(columns), file)
+
+
+def _write_csv(path: Path, graph: Graph, embedding: Floats) -> None:
+    """Write every number with the digits that bring its bits back."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["id", *(f"h{i}" for i in range(embedding.shape[1]))])
+    for name, row in zip(_ids(graph), embedding, strict=True):
+        rows.writerow([name, *(str(number) for number in row)])
+    files.write_text(path, text.getvalue())
+    warn_of_formulas(map(str, _ids(graph)))

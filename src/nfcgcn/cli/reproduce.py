@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, interruptible, make_table, out
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
 from nfcgcn.reproduction import (
     EXPERIMENTS,
@@ -110,13 +111,14 @@ def _show_plan(tasks: list[Task], device: torch.device, jobs: int) -> None:
 
 
 class _ProgressBar(Progress):
-    """A bar on stderr with the remaining time, if stderr is a terminal."""
+    """Shows on stderr how far the runs are: a bar in a terminal, a line now and then elsewhere."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._bar = Bar(*columns, console=err, transient=True, disable=not err.is_terminal)
         self._task = self._bar.add_task("starting", total=None)
         self._done = self._runs = 0
+        self._lines = Lines()
 
     def __enter__(self) -> _ProgressBar:
         self._bar.start()
@@ -132,7 +134,10 @@ class _ProgressBar(Progress):
     def finished(self, record: Record, seconds: float) -> None:
         self._done += 1
         score = f": {record['test_accuracy']:.1%}" if "test_accuracy" in record else ""
-        text = (
-            f"{self._done} of {self._runs} runs; {record['model']} on {record['dataset']}, seed {record['seed']}{score}"
-        )
+        what = f"{record['model'] or record['kind']} on {record['dataset']}, seed {record['seed']}"
+        text = f"{self._done} of {self._runs} runs; {what}{score}"
         self._bar.update(self._task, advance=seconds, description=text)
+        self._lines.show(text)
+
+    def waiting(self, names: Sequence[str]) -> None:
+        self._lines.show(lambda: f"{self._done} of {self._runs} runs; under way: {', '.join(names)}")

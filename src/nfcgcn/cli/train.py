@@ -17,11 +17,11 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import Interruption, app, err, interruptible, out, training_bar
 from nfcgcn.cli.report import write_run_page
+from nfcgcn.cli.resumption import chosen_before, open_series, remember_choice, say_what_is_left
 from nfcgcn.cli.selection import choose_settings
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, Config, make_config, suggest
-from nfcgcn.config.selection import Selection
-from nfcgcn.errors import NFCError
+from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import Repeat, TestScores, UnfinishedError, describe, majority_class, perceptron, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
@@ -30,8 +30,9 @@ from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
 from nfcgcn.reports import counted, write_score
 from nfcgcn.settings import one_line, read_assignments
-from nfcgcn.training import Monitor, choose_device
+from nfcgcn.training import DivergedError, Monitor, choose_device
 from nfcgcn.training.scores import SCORES
+from nfcgcn.training.tracking import TensorBoardTracker, check_tensorboard
 
 MOST_PICTURED = 600
 """The picture of the learned representation shows at most this many test nodes."""
@@ -77,8 +78,18 @@ def train(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in the --out folder.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the unfinished run in the --out folder, to the same result.")
+    ] = False,
+    track_dir: Annotated[
+        Path | None, typer.Option("--track", help="Also write every epoch for TensorBoard, in this folder.")
+    ] = None,
 ) -> None:
     """Train a model, score it on the test nodes, and write a folder with weights, metrics and a report."""
+    if resume and out_dir is None:
+        raise ConfigError("--resume needs --out, the folder of the unfinished run")
+    if track_dir is not None:
+        check_tensorboard()
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
     flags = (("split", split), ("precision", precision), ("monitor", monitor))
@@ -86,9 +97,10 @@ def train(
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
-    files.check_free(folder, force=force)
-    if json_file:
-        files.check_writable(json_file)
+    files.check_free(folder, force=force, resume=resume)
+    for path in (json_file, track_dir and track_dir / "seed-0"):
+        if path:
+            files.check_writable(path)
     graph, tables = source.load(options), source.remember()
     if graph.given is not None:
         settings.setdefault("split", "given")
@@ -101,21 +113,33 @@ def train(
     if config.preset == SUGGESTED:
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
+    choosing = choose or (choose is None and config.preset == SUGGESTED)
+    series = open_series(folder, graph, config, first_seed=first_seed, choosing=choosing, device=chosen, resume=resume)
     with interruptible() as interruption:
         failure: UnfinishedError | None = None
-        selection: Selection | None = None
         try:
-            if choose or (choose is None and config.preset == SUGGESTED):
+            if choosing and (chosen_settings := chosen_before(series, config)) is not None:
+                config = chosen_settings
+            elif choosing:
                 selection = choose_settings(graph, config, seed=first_seed, held=settings, device=chosen)
+                remember_choice(series, selection)
                 config = selection.config
-            with training_bar(seeds * config.training.epochs) as on_epoch:
-                wanted, at_once = range(first_seed, first_seed + seeds), jobs or available()
+            wanted, at_once = range(first_seed, first_seed + seeds), jobs or available()
+            left = say_what_is_left(series, wanted)
+            track = None if track_dir is None else TensorBoardTracker(track_dir, settings=config.values)
+            with training_bar(left * config.training.epochs) as on_epoch:
                 repeats: Sequence[Repeat] = repeat(
-                    graph, config, wanted, device=chosen, jobs=at_once, on_epoch=on_epoch
+                    graph, config, wanted, device=chosen, jobs=at_once, on_epoch=on_epoch, track=track, keep=series
                 )
         except KeyboardInterrupt:
-            err.print("interrupted before the first run was scored; nothing was written")
+            kept = "nothing was written"
+            if series.folder.exists():
+                kept = f"{folder} keeps what was done, and --resume goes on with it"
+            err.print(f"interrupted before the first run was scored; {kept}", soft_wrap=True)
             raise typer.Exit(interruption.exit_code) from None
+        except DivergedError:  # it would again
+            series.clear()
+            raise
         except UnfinishedError as error:
             repeats, failure = error.repeats, error
         whole = failure is None and len(repeats) == seeds and not repeats[-1].run.interrupted
@@ -130,19 +154,21 @@ def train(
             device=chosen,
             command=f"nfcgcn {shlex.join(sys.argv[1:])}",
             dataset_options=options if source.dataset else None,
-            selection=selection,
             baselines={"majority class": majority_class(graph, repeats), **simple},
         )
+        result["selection"] = series.notes.get("selection")
         result["interrupted"] = result["interrupted"] or len(repeats) < seeds
         shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
-        with files.new_folder(folder, force=force) as draft:
+        with files.new_folder(folder, force=force, resume=True) as draft:
             runs = {r.seed: r.run for r in repeats}
             scored = _scored(graph, shown, chosen)
             checkpoint.save_run(draft, graph, result, runs, shown.seed, scored, shown.split, tables)
+            resumable = result["interrupted"] and series.copy_to(draft / files.UNFINISHED)
         if json_file:
             files.write_text(json_file, files.to_json(result))
         if result["interrupted"] and failure is None:
-            err.print("interrupted: the best state so far was kept and scored")
+            more = "; --resume goes on with it" if resumable else ""
+            err.print(f"interrupted: the best state so far was kept and scored{more}")
         _print_result(result, best_is=config.training.stopping.best_is)
         _draw(folder, interruption)
     if failure is not None:

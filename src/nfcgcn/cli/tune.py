@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, interruptible, make_table, out, training_bar
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import PRESETS, make_config
 from nfcgcn.errors import ConfigError, NFCError
@@ -40,8 +39,6 @@ from nfcgcn.training import Epoch, TrainingConfig, choose_device
 
 MINUTES = 10.0
 """How long a search takes if nothing is said about its end."""
-SECONDS_PER_LINE = 10.0
-"""How often the progress is printed where no bar can be shown."""
 
 
 @app.command()
@@ -181,15 +178,8 @@ def _search_bar(
         return f"trial {len(done) + 1}, epoch {epoch['epoch']}: validation {epoch['val_accuracy']:.1%}{so_far}"
 
     if not err.is_terminal:
-        last = time.monotonic()
-
-        def on_epoch(done: Sequence[Trial], _: float, epoch: Epoch) -> None:
-            nonlocal last
-            if time.monotonic() - last >= SECONDS_PER_LINE:
-                last = time.monotonic()
-                err.print(text(done, epoch))
-
-        yield on_epoch
+        lines = Lines()
+        yield lambda done, _, epoch: lines.show(lambda: text(done, epoch))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:

@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,11 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.files import write_bytes
 from nfcgcn.kernels.reference.node_feature_conv import compose
 from nfcgcn.method.acceleration import plain_formulas
+from nfcgcn.method.features import moderate
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import projected
+from nfcgcn.method.sampling import draw_seed
+from nfcgcn.randomness import hashed
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -33,26 +36,42 @@ EXPORTABLE = (NFCGCN, GCN, MLP, JKNet)
 
 
 def export(
-    model: nn.Module, path: Path | str | None = None, *, notes: Mapping[str, Any] | None = None
+    model: nn.Module,
+    path: Path | str | None = None,
+    *,
+    neighbours: Literal["drawn", "given"] = "drawn",
+    notes: Mapping[str, Any] | None = None,
 ) -> ExportedProgram:
     """Return a model as a program for any number of nodes and edges; with a `path`, also write it as .pt2.
 
-    The program takes dense float32 features ``[N, D]`` before any scaling, ``edge_index [2, E]`` and, for NFC-GCN, a
-    neighbour table ``[N, n]`` as ``model.nfc.table(x, edge_index)`` returns it. It returns class scores before the
-    softmax. It runs wherever PyTorch does, without this package. `notes`, plain JSON values, are written into the file,
-    together with the names and shapes of the program's inputs. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
+    The program takes dense float32 features ``[N, D]`` before any scaling and ``edge_index [2, E]``, and returns class
+    scores before the softmax. It runs wherever PyTorch does, without this package. NFC-GCN's draws the neighbours that
+    the model draws; with ``slot_order="similarity"``, neighbours whose similarities are equal but for rounding may
+    change places. With ``neighbours="given"`` it takes a neighbour table ``[N, n]`` as a third input, as
+    ``model.nfc.table(x, edge_index)`` returns it. `notes`, plain JSON values, are written into the file, together with
+    the names and shapes of the program's inputs. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
+
+    >>> import torch, nfcgcn
+    >>> model = nfcgcn.NFCGCN(8, 4, 2, 3, filters=2, bandwidth=2, kernel_size=4, stride=2)
+    >>> program = nfcgcn.export(model).module()
+    >>> program(torch.eye(8), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([8, 3])
     """
     from torch.export import Dim, save
     from torch.export import export as trace
 
     model = copy.deepcopy(model).cpu().float().eval()
     example = _example(model)
+    whole = model
+    if isinstance(model, NFCGCN) and neighbours == "drawn":
+        del example["neighbours"]
+        whole = _Drawing(model)
     free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "neighbours": {0: "nodes"}}
     dims = {name: Dim(name) for name in ("nodes", "edges")}
     shapes = {name: {axis: dims[size] for axis, size in free[name].items()} for name in example}
     with warnings.catch_warnings(), plain_formulas(_by_slots(model) if isinstance(model, NFCGCN) else {}):
         warnings.filterwarnings("ignore", message="The tensor attributes .*lstm")  # the LSTM sets them again, unchanged
-        program = trace(model, tuple(example.values()), dynamic_shapes=shapes)
+        program = trace(whole, tuple(example.values()), dynamic_shapes=shapes)
     if path is not None:
         takes = {name: [free[name].get(axis, n) for axis, n in enumerate(t.shape)] for name, t in example.items()}
         buffer = io.BytesIO()
@@ -87,3 +106,57 @@ def _by_slots(model: NFCGCN) -> dict[Any, Callable[..., Tensor]]:
         return torch.stack(parts).sum(0)
 
     return {projected: by_slots}
+
+
+class _Drawing(nn.Module):
+    """An NFC-GCN that draws its own neighbours, by formulas that can be traced: no size depends on a value."""
+
+    def __init__(self, model: NFCGCN) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the class scores."""
+        c, nfc = self.model.config, self.model.nfc
+        table = _draw(edge_index, torch.arange(x.shape[0]), size=c.bandwidth - 1, seed=draw_seed(nfc.seed, nfc.draw))
+        if c.slot_order == "similarity":
+            table = _by_similarity(self.model.scale(x), table)
+        scores: Tensor = self.model(x, edge_index, table)
+        return scores
+
+
+def _draw(edge_index: Tensor, nodes: Tensor, *, size: int, seed: int) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.neighbour_table` returns, ``[N, size + 1]``."""
+    source, target = edge_index[0], edge_index[1]
+    count = torch.ones_like(nodes).sum()
+    last = count * count
+    # One number per edge, those of a node together; loops and repeated edges go to the end, where one always stands.
+    edges = torch.where(source == target, last, target * count + source)
+    edges = torch.cat([edges, last[None]]).sort().values
+    repeated = torch.cat([edges[:1] < 0, edges[1:] == edges[:-1]])
+    edges = torch.where(repeated, last, edges).sort().values
+    counted = (edges < last).to(torch.int64)
+    degrees = torch.zeros_like(nodes).index_add(0, torch.where(edges < last, edges // count, 0), counted)
+    starts, neighbours = degrees.cumsum(0) - degrees, edges % count
+    slots, draws = [nodes], list[Tensor]()
+    for step in range(size):  # the shuffle of `draw_rows`
+        number = hashed(seed, nodes, torch.full_like(nodes, step))
+        position = drawn = step + (number * (degrees - step) >> 32)
+        for earlier in reversed(range(step)):
+            position = torch.where(position == draws[earlier], earlier, position)
+        draws.append(drawn)
+        left = degrees > step
+        slots.append(torch.where(left, neighbours[starts + torch.where(left, position, 0)], nodes))
+    return torch.stack(slots, 1)
+
+
+def _by_similarity(x: Tensor, table: Tensor) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.order_by_similarity` returns."""
+    x = moderate(x)
+    norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    unit = x / torch.where(norms > 0, norms, 1)
+    similarity = torch.stack([(unit * unit[slot]).sum(1) for slot in table.unbind(1)], 1)
+    others = table != table[:, :1]
+    similarity = torch.where(others, similarity, -torch.inf)
+    order = torch.cat([similarity[:, :1].new_full(similarity[:, :1].shape, torch.inf), similarity[:, 1:]], 1)
+    return table.gather(1, order.sort(dim=1, descending=True, stable=True).indices)

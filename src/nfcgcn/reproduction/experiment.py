@@ -112,7 +112,7 @@ class Setup:
         return make_config(self.model, dataset=self.dataset, preset="default", settings=self.values)
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.dataset}"
+        return f"{self.model or self.kind} on {self.dataset}"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Progress:
     def finished(self, record: Record, seconds: float) -> None:
         """A run is in the ledger; it had been expected to take so many seconds."""
 
+    def waiting(self, names: Sequence[str]) -> None:
+        """Runs with these names are under way; called about twice a second."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -140,6 +143,7 @@ class _Series:
 
     def _collect(self, device: torch.device) -> None:
         busy = {worker.pipe: worker for worker in self._workers if worker.task}
+        self.progress.waiting([str(worker.task.setup) for worker in busy.values() if worker.task])
         if not busy:
             time.sleep(POLL)
             return

@@ -109,6 +109,7 @@ def compare(
     device: torch.device | str = "cpu",
     jobs: int | None = None,
     on_record: Callable[[Record, int, int], None] | None = None,
+    on_wait: Callable[[list[str], int, int], None] | None = None,
 ) -> Comparison:
     """Train models on graphs, each with the same splits and seeds, and estimate how they differ.
 
@@ -116,7 +117,8 @@ def compare(
     (:func:`nfcgcn.select`), unless ``select`` is False or a ``preset`` is given; ``settings`` are held. Differences are
     paired over seeds, with 95 % intervals. ``folder`` keeps every finished run: the same call goes on after an
     interruption, and several processes may share it. On the CPU up to ``jobs`` runs train at the same time, by default
-    one per core. ``on_record`` is called with each finished part, how many are finished and how many there are.
+    one per core. ``on_record`` is called with each finished part, how many are finished and how many there are,
+    ``on_wait`` about twice a second with the names of those under way, and the same numbers.
 
     >>> import nfcgcn
     >>> graph = nfcgcn.load("digits")
@@ -137,8 +139,8 @@ def compare(
         request.check()
         if folder is None:
             with TemporaryDirectory() as temporary:
-                return _run(request, Path(temporary), torch.device(device), jobs, on_record)
-        return _run(request, Path(folder), torch.device(device), jobs, on_record)
+                return _run(request, Path(temporary), torch.device(device), jobs, on_record, on_wait)
+        return _run(request, Path(folder), torch.device(device), jobs, on_record, on_wait)
 
 
 def _run(
@@ -147,6 +149,7 @@ def _run(
     device: torch.device,
     jobs: int | None,
     on_record: Callable[[Record, int, int], None] | None,
+    on_wait: Callable[[list[str], int, int], None] | None,
 ) -> Comparison:
     device = choose_device(device.type)
     names = {graph.name: f"{graph.name} {fingerprint(graph)[:16]}" for graph in request.graphs}
@@ -160,7 +163,7 @@ def _run(
     ]
     with Ledger(folder) as ledger:
         total = len(started) * (len(request.seeds) + 1 + request.choose)
-        series = Series(ledger, by_name, device, jobs=jobs, on_record=on_record, total=total)
+        series = Series(ledger, by_name, device, jobs=jobs, on_record=on_record, on_wait=on_wait, total=total)
         if request.choose:
             series.run([Task(setup, (request.seeds[0],), history=False) for setup in started])
         choice = partial(series.chosen, seed=request.seeds[0]) if request.choose else attrgetter("values")

@@ -39,11 +39,12 @@ class Series:
         *,
         jobs: int | None,
         on_record: Callable[[Record, int, int], None] | None,
+        on_wait: Callable[[list[str], int, int], None] | None,
         total: int,
     ) -> None:
         self.ledger, self.graphs, self.device = ledger, graphs, device
         self.machine = describe_machine(device)
-        self.on_record, self.total, self.done = on_record, total, 0
+        self.on_record, self.on_wait, self.total, self.done = on_record, on_wait, total, 0
         self.failed: dict[tuple[str, str], str] = {}
         """Why a model could not be run, by graph and model."""
         self.jobs = (jobs or available()) if device.type == "cpu" and can_fork() else 1
@@ -79,6 +80,9 @@ class Series:
                     continue
                 for number, kind, value in workers.hear(timeout=POLL):
                     self._end(tasks[number], kind, value)
+                if self.on_wait:
+                    names = [self._name(tasks[number]) for number, _ in workers.running.values()]
+                    self.on_wait(names, self.done, self.total)
 
     def chosen(self, setup: Setup, seed: int) -> dict[str, Any] | None:
         """Return the settings that were chosen for a setup; None if that failed."""
@@ -145,11 +149,13 @@ class Series:
                     self.on_record(record, self.done, self.total)
         elif kind in ("error", "died"):
             error = value if kind == "error" else death(str(task.setup), value)
-            name = self.graphs[task.setup.dataset].name
-            reason = f"{task.setup.model} on {name}: {one_line(error)}"
+            reason = f"{self._name(task)}: {one_line(error)}"
             self.failed.setdefault((task.setup.dataset, task.setup.model), reason)
         for key in self._keys(task):
             self.ledger.release(key)
+
+    def _name(self, task: Task) -> str:
+        return f"{task.setup.model} on {self.graphs[task.setup.dataset].name}"
 
     def _has_failed(self, setup: Setup) -> bool:
         return (setup.dataset, setup.model) in self.failed

@@ -19,6 +19,7 @@ from nfcgcn.randomness import torch_randomness
 from nfcgcn.training.adam import Adam
 from nfcgcn.training.class_weights import class_weights
 from nfcgcn.training.scores import SCORES
+from nfcgcn.training.unfinished import Bookmark, Unfinished
 from nfcgcn.training.values import Epoch, Monitor, Run, TrainingConfig, check_finite
 
 
@@ -32,6 +33,7 @@ def fit_in_steps(
     seed: int,
     device: torch.device,
     on_epoch: Callable[[Epoch], None] | None,
+    keep: Unfinished | None = None,
 ) -> Run:
     """See :func:`nfcgcn.training.fit`; ``parts`` are the nodes to train on and those to choose the best epoch by."""
     model.to(device)
@@ -49,7 +51,11 @@ def fit_in_steps(
     start = time.perf_counter()
     try:
         with torch_randomness(seed, "training", device):
-            for number in range(1, config.epochs + 1):
+            bookmark = None if keep is None else Bookmark(keep, seed, model, optimizer)
+            if bookmark is not None and (place := bookmark.open()) is not None:
+                history, best, state, seconds = place
+                start -= seconds
+            for number in range(len(history) + 1, config.epochs + 1):
                 epoch: Epoch = {
                     "epoch": number,
                     **_train_epoch(model, optimizer, x, edge_index, _batches(train, config.batch_size), y, weight),
@@ -63,6 +69,8 @@ def fit_in_steps(
                     on_epoch(epoch)
                 if stopping.gives_up(number, best["epoch"]):
                     break
+                if bookmark is not None:
+                    bookmark.keep(history, best, state, start)
     except KeyboardInterrupt:
         if best is None:
             raise

@@ -43,16 +43,23 @@ def in_processes(
     threads: int,
     names: Sequence[str],
     on_epoch: Callable[[int, Epoch], None] | None,
+    on_run: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
     """Call ``work(number, on_epoch)`` for each number below `count`, at most `jobs` at a time, and return the results.
 
     Each process uses so many `threads`. Ctrl-C ends all runs; those that have a best state are returned, in order, up
     to the first that has none, and the last of them is marked as interrupted. After an error in one run, which is
     raised here, those before it still end as they would have, those behind it do not; ``names`` says whose a process
-    was that died.
+    was that died. ``on_run`` is called with every run that ends, in the order in which they end.
     """
     waiting, runs, errors = deque(range(count)), dict[int, Run](), dict[int, Exception]()
     interrupted = False
+
+    def end(number: int, run: Run) -> None:
+        runs[number] = run
+        if on_run:
+            on_run(number, run)
+
     with Workers(work, threads, report=on_epoch is not None) as workers:
         try:
             while waiting or workers.running:
@@ -62,14 +69,15 @@ def in_processes(
                     if kind == "epoch" and on_epoch:
                         on_epoch(number, value)
                     elif kind == "run":
-                        runs[number] = value
+                        end(number, value)
                     elif kind in ("error", "died"):
                         errors[number] = value if kind == "error" else death(names[number], value)
                         waiting.clear()
                         workers.stop(lambda other, first=number: other > first)  # type: ignore[misc]
         except KeyboardInterrupt:
             interrupted = True
-            runs |= workers.interrupt()
+            for number, run in workers.interrupt().items():
+                end(number, run)
             if 0 not in runs:
                 raise
     done: list[Run] = []

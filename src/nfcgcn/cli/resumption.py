@@ -1,0 +1,65 @@
+"""`nfcgcn train --resume`: what an unfinished run belongs to, and what is left of it to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nfcgcn import files
+from nfcgcn.cli.console import err
+from nfcgcn.config.registry import SELECTED, Config, make_config
+from nfcgcn.config.selection import Selection
+from nfcgcn.evaluation import environment, processor
+from nfcgcn.graph import Graph
+from nfcgcn.search.fingerprint import fingerprint
+from nfcgcn.training import Unfinished
+
+
+def open_series(
+    folder: Path, graph: Graph, config: Config, *, first_seed: int, choosing: bool, device: torch.device, resume: bool
+) -> Unfinished:
+    """Return where to keep the runs of `train` while they last, with what is there already if `resume` is true."""
+    here = environment(device)
+    identity: dict[str, Any] = {
+        "graph": f"{graph.name} {fingerprint(graph)[:16]}",
+        "model": config.name,
+        "preset": config.preset,
+        **config.values,
+        "--select": choosing,
+        "--seed": first_seed,
+        **{f"version of {name}": number for name, number in here["versions"].items()},
+        "commit": here["commit"],
+        "device": device.type,
+        "processor": processor(device),
+    }
+    series = Unfinished(folder / files.UNFINISHED, identity)
+    if not resume:
+        series.clear()
+    elif not series.resume():
+        err.print(f"{folder} holds no unfinished run; starting from the beginning", soft_wrap=True)
+    return series
+
+
+def remember_choice(series: Unfinished, selection: Selection) -> None:
+    """Keep the chosen settings with the series."""
+    series.notes = {"settings": selection.config.values, "selection": selection.describe()}
+
+
+def chosen_before(series: Unfinished, config: Config) -> Config | None:
+    """Return the settings that were chosen when the series began; None if none were."""
+    settings = series.notes.get("settings")
+    return None if settings is None else replace(make_config(config.name, settings=settings), preset=SELECTED)
+
+
+def say_what_is_left(series: Unfinished, seeds: Sequence[int]) -> int:
+    """Say how far a resumed series is, and return how many seeds are left."""
+    done = series.finished(seeds)
+    places = [(seed, read[0]) for seed in seeds if seed not in done and (read := series.read(seed)) is not None]
+    if done or places:
+        under_way = "".join(f"; seed {seed} is at epoch {len(notes['history'])}" for seed, notes in places)
+        err.print(f"resumed: {len(done)} of {len(seeds)} seeds are done{under_way}", soft_wrap=True)
+    return len(seeds) - len(done)

@@ -1,0 +1,228 @@
+"""A series of runs on its way: kept on the disk while it lasts, so that it can go on after a kill.
+
+``series.json`` says what the runs belong to. ``seed-N.state`` holds a finished run, or the place that it has reached:
+weights, optimiser, generators, epochs so far and the best state. A file is replaced in one step, and it begins with the
+sha256 of the rest. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from nfcgcn import files
+from nfcgcn.errors import NFCError, NFCWarning, WriteError
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.settings import one_line
+from nfcgcn.training.adam import Adam
+from nfcgcn.training.values import Epoch, Run
+
+FORMAT = 1
+SERIES = "series.json"
+MOST_SERIES = 16 * 2**20
+"""Most bytes of series.json that are read."""
+SECONDS = 10.0
+"""How often the place of a run is kept, unless writing takes long."""
+SHARE = 0.05
+"""At most this share of the time is spent on writing."""
+BEST, NOW, MOMENTS, GENERATOR = "best.", "now.", "moments.", "generator."
+
+
+class ResumeError(NFCError):
+    """An unfinished series that cannot go on."""
+
+
+class Unfinished:
+    """A folder that holds what is done of a series; ``identity`` is all that can change a result.
+
+    Nothing is written before there is something to keep. ``notes``, plain values, are kept with the series.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder, self.identity = folder, json.loads(json.dumps(identity))
+        self.notes: dict[str, Any] = {}
+        self._begun = self._failed = False
+
+    def resume(self) -> bool:
+        """Take up what the folder holds; return False if it holds nothing, and refuse a series that is another."""
+        try:
+            series = _parse(files.read_regular(self.folder / SERIES, MOST_SERIES))
+            if series["format"] != FORMAT:
+                raise ValueError(f"its format is {series['format']!r:.40}, and this version reads {FORMAT}")
+            identity, self.notes = dict(series["identity"]), dict(series["notes"])
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            raise _refusal(self.folder / SERIES, error) from error
+        names = dict.fromkeys([*self.identity, *identity])
+        pairs = [(name, identity.get(name), self.identity.get(name)) for name in names]
+        changed = [f"`{name}` was {was} and is {now} now" for name, was, now in pairs if was != now]
+        if changed:
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise ResumeError(
+                f"{self.folder.parent} cannot be resumed: {one_line(', '.join(changed[:3]))}{more}; "
+                "run it as it was begun, or start anew with --force"
+            )
+        self._begun = True
+        return True
+
+    def clear(self) -> None:
+        """Remove what is kept, and the folder around it if that is empty then."""
+        if self.folder.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):
+                self.folder.parent.rmdir()
+
+    def copy_to(self, folder: Path) -> bool:
+        """Copy what is kept into a folder; return whether there is anything."""
+        kept = sorted(self.folder.glob("[!.]*")) if self.folder.is_dir() else []
+        for path in kept:
+            folder.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / path.name)
+        return bool(kept)
+
+    def finished(self, seeds: Iterable[int]) -> dict[int, Run]:
+        """Return those of the runs that are finished."""
+        runs = {}
+        for seed in seeds:
+            if (read := self.read(seed)) is not None and read[0]["finished"]:
+                notes, tensors = read
+                history, state = tuple(notes["history"]), _part(tensors, BEST)
+                temperature = notes["temperature"]
+                runs[seed] = Run(history, notes["best"], state, notes["seconds"], temperature=temperature)
+        return runs
+
+    def add(self, seed: int, run: Run) -> None:
+        """Keep a finished run; one that was interrupted is not finished."""
+        if not run.interrupted:
+            notes = {"finished": True, "history": run.history, "best": run.best, "seconds": run.seconds}
+            notes["temperature"] = run.temperature
+            self.write(seed, notes, {BEST + name: tensor for name, tensor in run.state.items()})
+
+    def write(self, seed: int, notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Replace what is kept of a seed. If that fails, training goes on without."""
+        if self._failed:
+            return
+        parts = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        content = json.dumps(notes).encode() + b"\n" + safetensors.torch.save(parts)
+        try:
+            if not self._begun:
+                series = {"format": FORMAT, "identity": self.identity, "notes": self.notes}
+                files.write_text(self.folder / SERIES, files.to_json(series))
+                self._begun = True
+            files.write_bytes(self._path(seed), hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        except WriteError as error:
+            self._failed = True
+            warnings.warn(f"--resume will find no more than before: {error}", NFCWarning, stacklevel=2)
+
+    def read(self, seed: int) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Return notes and tensors of a seed; None if nothing is kept of it."""
+        if not self._begun:
+            return None
+        path = self._path(seed)
+        try:
+            digest, _, content = files.read_regular(path, files.MAX_BYTES).partition(b"\n")
+            if hashlib.sha256(content).hexdigest().encode() != digest:
+                raise ValueError("it is not the file that was written; its sha256 differs")
+            text, _, tensors = content.partition(b"\n")
+            notes = _parse(text)
+            _check(notes)
+            return notes, safetensors.torch.load(tensors)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise _refusal(path, error) from error
+
+    def _path(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}.state"
+
+
+class Bookmark:
+    """The place that one run of a series has reached, kept every so often."""
+
+    def __init__(self, series: Unfinished, seed: int, model: NodeClassifier, optimizer: Adam) -> None:
+        self.series, self.seed, self.model, self.optimizer = series, seed, model, optimizer
+        self.device = optimizer.parameters[0].device
+        self._due = time.monotonic() + SECONDS
+
+    def open(self) -> tuple[list[Epoch], Epoch, dict[str, Tensor], float] | None:
+        """Put model, optimiser and generators where they were; return epochs, best epoch and state, and seconds."""
+        read = self.series.read(self.seed)
+        if read is None:
+            return None
+        notes, tensors = read
+        try:
+            best = _part(tensors, BEST)
+            self.model.load_state_dict(best)  # which must fit, too
+            self.model.load_state_dict(_part(tensors, NOW))
+            for number, moments in enumerate(self.optimizer.moments):
+                moments.copy_(tensors[f"{MOMENTS}{number}"])
+            self.optimizer.steps = int(notes["steps"])
+            torch.set_rng_state(tensors[f"{GENERATOR}cpu"])
+            if self.device.type == "cuda":
+                torch.cuda.set_rng_state(tensors[f"{GENERATOR}cuda"], self.device)
+        except Exception as error:
+            raise _refusal(self.series.folder, error) from error
+        return notes["history"], notes["best"], best, notes["seconds"]
+
+    def keep(self, history: Sequence[Epoch], best: Epoch, state: Mapping[str, Tensor], start: float) -> None:
+        """Keep the place after an epoch, if it is time to; `start` is when the run began, by ``perf_counter``."""
+        before = time.monotonic()
+        if before < self._due:
+            return
+        tensors = {BEST + name: tensor for name, tensor in state.items()}
+        tensors |= {NOW + name: tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"{MOMENTS}{number}": moments for number, moments in enumerate(self.optimizer.moments)}
+        tensors[f"{GENERATOR}cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors[f"{GENERATOR}cuda"] = torch.cuda.get_rng_state(self.device)
+        seconds = time.perf_counter() - start
+        notes = {"finished": False, "history": history, "best": best, "seconds": seconds, "steps": self.optimizer.steps}
+        self.series.write(self.seed, notes, tensors)
+        after = time.monotonic()
+        self._due = after + max(SECONDS, (after - before) / SHARE)
+
+
+def _refusal(path: Path, error: Exception) -> ResumeError:
+    reason = one_line(error) or type(error).__name__
+    return ResumeError(f"{path} is damaged or was not written by nfcgcn: {reason}; start anew with --force")
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _parse(text: bytes) -> Any:
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return number
+
+
+def _check(notes: Any) -> None:
+    """Raise an error for notes that are not those of a run."""
+    epochs = [*notes["history"], notes["best"]]
+    if not all(type(value) in (int, float) for epoch in epochs for value in (*epoch.values(), notes["seconds"])):
+        raise ValueError("a figure is not a number")
+    if notes["finished"] and not (type(notes["temperature"]) in (int, float) and notes["temperature"] > 0):
+        raise ValueError("its temperature is not a number above 0")
+    if [epoch["epoch"] for epoch in notes["history"]] != list(range(1, len(notes["history"]) + 1)):
+        raise ValueError("its epochs are not numbered from 1 on")
+    if notes["best"] not in notes["history"] or type(notes["finished"]) is not bool:
+        raise ValueError("its best epoch is none of its epochs")

@@ -1,0 +1,150 @@
+"""A run that was killed goes on from the place it had reached, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from nfcgcn import fit, make_config, repeat
+from nfcgcn.config.registry import MODELS
+from nfcgcn.errors import NFCWarning
+from nfcgcn.training import unfinished
+from nfcgcn.training.unfinished import ResumeError, Unfinished
+from random_graphs import random_graph
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+@pytest.fixture(autouse=True)
+def _at_every_epoch(monkeypatch):
+    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
+    monkeypatch.setattr(unfinished, "SHARE", 1e9)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return random_graph(60, sparse=True)
+
+
+def make(name="nfc-gcn", **settings):
+    small = {"bandwidth": 4, "filters": 8, "kernel_size": 10, "stride": 5} if name.startswith("nfc") else {}
+    return make_config(name, settings={**small, "split": "ratio", "epochs": 5, **settings})
+
+
+def train(graph, config, seed=0, **options):
+    model = config.build(graph, seed)
+    run = fit(model, graph, config.split.make(graph, seed), config.training, seed=seed, **options)
+    return run, model
+
+
+def killed_in(epoch, seed=0):
+    def on_epoch(*heard):
+        if heard[-1]["epoch"] == epoch and seed in (heard[0], 0):
+            raise Killed
+
+    return on_epoch
+
+
+def resumed(folder, identity=None):
+    series = Unfinished(folder, identity or {})
+    assert series.resume()
+    return series
+
+
+def assert_same(one, other):
+    assert one.history == other.history
+    assert one.best == other.best
+    assert one.state.keys() == other.state.keys()
+    for name, tensor in one.state.items():
+        assert torch.equal(tensor, other.state[name]), name
+
+
+VARIANTS = {
+    **{name: (name, {}) for name in MODELS},
+    "batches": ("nfc-gcn", {"batch_size": 10}),
+    "anew each epoch": ("nfc-gcn", {"resample": "epoch", "edge_dropout": 0.3, "own_features": "mlp"}),
+    "patience": ("gcn", {"patience": 2, "epochs": 60}),
+}
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS.values(), ids=VARIANTS)
+def test_a_run_goes_on_to_the_bit(graph, tmp_path, name, settings):
+    config = make(name, **settings)
+    whole, whole_model = train(graph, config)
+    with pytest.raises(Killed):
+        train(graph, config, on_epoch=killed_in(3), keep=Unfinished(tmp_path, {}))
+    heard = []
+    run, model = train(graph, config, on_epoch=heard.append, keep=resumed(tmp_path))
+    assert heard == list(whole.history[2:])  # the place is that after epoch 2
+    assert_same(run, whole)
+    x, edges = graph.x, graph.edge_index
+    assert torch.equal(model(x, edges), whole_model(x, edges))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_finished_seeds_are_not_trained_again(graph, tmp_path, jobs):
+    config = make("gcn")
+    whole = repeat(graph, config, range(3))
+    with pytest.raises(Killed):
+        repeat(graph, config, range(3), jobs=jobs, on_epoch=killed_in(4, seed=2), keep=Unfinished(tmp_path, {}))
+    series = resumed(tmp_path)
+    done = series.finished(range(3))
+    assert {0} <= done.keys() <= {0, 1}
+    heard = set()
+    again = repeat(graph, config, range(3), jobs=jobs, on_epoch=lambda seed, _: heard.add(seed), keep=series)
+    assert heard == {0, 1, 2} - done.keys()
+    for one, other in zip(again, whole, strict=True):
+        assert_same(one.run, other.run)
+        assert (one.seed, one.test_accuracy) == (other.seed, other.test_accuracy)
+        assert (one.predictions == other.predictions).all()
+    assert resumed(tmp_path).finished(range(3)).keys() == ({0, 1, 2} if len(done) < 2 else {0, 1})
+
+
+def test_nothing_is_written_before_there_is_something_to_keep(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(unfinished, "SECONDS", 1000.0)
+    train(graph, make("mlp"), keep=Unfinished(tmp_path / "kept", {}))
+    assert not list(tmp_path.iterdir())
+    assert not Unfinished(tmp_path / "kept", {}).resume()
+
+
+def test_another_series_is_refused(graph, tmp_path):
+    identity = {"graph": "g 1", **asdict(make("mlp").training), "version of torch": "2"}
+    train(graph, make("mlp"), keep=Unfinished(tmp_path / "run" / "kept", identity))
+    resumed(tmp_path / "run" / "kept", identity)
+    both = "`graph` was g 1 and is h 2 now, `version of torch` was 2 and is 3 now"
+    for change, words in (
+        ({"epochs": 9}, "`epochs` was 5 and is 9 now"),
+        ({"graph": "h 2", "version of torch": "3"}, both),
+    ):
+        expected = f"{tmp_path}/run cannot be resumed: {words}; run it as it was begun, or start anew with --force"
+        with pytest.raises(ResumeError, match=f"^{re.escape(expected)}$"):
+            Unfinished(tmp_path / "run" / "kept", {**identity, **change}).resume()
+
+
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("name", ["seed-0.state", "series.json"])
+def test_damage_is_recognised(graph, tmp_path, name, place):
+    config = make("mlp")
+    train(graph, config, keep=Unfinished(tmp_path, {"a": "a" * 99}))
+    path = tmp_path / name
+    content = bytearray(path.read_bytes())
+    if name == "seed-0.state":
+        content[int(place * len(content))] ^= 64
+    else:
+        del content[int(place * len(content)) :]
+    path.write_bytes(content)
+    with pytest.raises(ResumeError, match=rf"^{re.escape(str(path))} is damaged .*; start anew with --force$"):
+        train(graph, config, keep=resumed(tmp_path, {"a": "a" * 99}))
+
+
+def test_a_full_disk_is_told_once_and_training_goes_on(graph, tmp_path, full_disk):
+    full_disk(1000)
+    with pytest.warns(NFCWarning, match=r"^--resume will find no more than before: cannot write ") as caught:
+        run, _ = train(graph, make("mlp"), keep=Unfinished(tmp_path, {}))
+    assert len(caught) == 1
+    assert len(run.history) == 5
