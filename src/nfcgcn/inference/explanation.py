@@ -82,6 +82,8 @@ class Explanation:
     """``score - baseline`` minus the sum of the contributions, the model's own rounding included."""
     features: sp.csr_array
     """``[N, D]``: the values of the features."""
+    probabilities: Doubles
+    """``[C]``: the softmax of the node's scores."""
 
     def top(self, count: int | None = None) -> list[Contribution]:
         """List the largest contributions of either sign, largest first; without a `count` all that are not 0."""
@@ -148,6 +150,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
         method=integral.method,
         error=score - integral.baseline - float(contributions.sum()),
         features=sp.csr_array(graph.features),
+        probabilities=scores.softmax(0).numpy(),
     )
 
 
