@@ -80,6 +80,9 @@ def load(name: Any, *, data_dir: str | PathLike[str] | None = None, **options: A
 
     Anything else is taken as a data frame of nodes, with ``edges`` the frame of edges, see
     :func:`nfcgcn.data.formats.from_frames`.
+
+    >>> load("citations", nodes=200, features=50)
+    Graph('citations', nodes=200, edges=400, features=50 sparse, classes=7)
     """
     if not isinstance(name, str | PathLike):
         return formats.from_frames(name, **options)

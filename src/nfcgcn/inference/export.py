@@ -41,6 +41,11 @@ def export(
     neighbour table ``[N, n]`` as ``model.nfc.table(x, edge_index)`` returns it. It returns class scores before the
     softmax. It runs wherever PyTorch does, without this package. `notes`, plain JSON values, are written into the file,
     together with the names and shapes of the program's inputs. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
+
+    >>> import torch, nfcgcn
+    >>> program = export(nfcgcn.GCN(5, 4, 2, 3))
+    >>> program.module()(torch.eye(5), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([5, 3])
     """
     from torch.export import Dim, save
     from torch.export import export as trace

@@ -68,6 +68,13 @@ def fit(
 
     On a GPU whole epochs run as CUDA graphs where the model allows it; where it does not, the reason is logged at debug
     level.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> split = nfcgcn.make_split(graph, "ratio")
+    >>> run = fit(nfcgcn.GCN(50, 8, 2, 7), graph, split, TrainingConfig(epochs=3))
+    >>> [epoch["epoch"] for epoch in run.history]
+    [1, 2, 3]
     """
     config, device = config or TrainingConfig(), torch.device(device)
     if config.precision != "float32" and device.type != "cuda":

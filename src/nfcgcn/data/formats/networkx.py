@@ -32,6 +32,14 @@ def from_networkx(
     Node attributes become features, labels and the given split, as the columns of a table do in
     :func:`nfcgcn.data.formats.read_tables`; name attributes that are lists of texts in ``words``. The name of a node is
     its ``str``.
+
+    >>> import networkx
+    >>> club = networkx.Graph([("ann", "bob"), ("bob", "eve")])
+    >>> networkx.set_node_attributes(club, {"ann": 1.7, "bob": 1.8, "eve": 1.6}, "height")
+    >>> networkx.set_node_attributes(club, {"ann": "chess", "bob": "chess"}, "label")
+    >>> graph = from_networkx(club)
+    >>> graph.node_names, graph.labels
+    (('ann', 'bob', 'eve'), array([ 0,  0, -1]))
     """
     nodes = list(graph.nodes)
     names = [str(node) for node in nodes]
