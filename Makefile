@@ -19,7 +19,7 @@ lint: $(VENV)/installed
 
 # The site, from docs/ and the docstrings in src/, into build/docs; warnings are errors. Nothing of ours is imported.
 docs: $(VENV)-docs/installed
-	$(VENV)-docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
 
 bench: $(VENV)/installed
 	$(BIN)/nfcgcn bench step --dataset all --json results/bench-step.json

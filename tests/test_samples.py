@@ -40,7 +40,7 @@ def test_the_readmes_commands_run_as_printed(run, tmp_path):
     assert out
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
         predicted = {
-            row["id"]: max((name for name in row if name.startswith("p_")), key=lambda name: float(row[name]))[2:]  # noqa: B023
+            row["id"]: max((name for name in row if name.startswith("p_")), key=lambda name: float(row[name]))[2:]
             for row in csv.DictReader(file)
         }
     with (DATA / "missing_topics.csv").open(newline="", encoding="utf-8") as file:
