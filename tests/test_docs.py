@@ -15,15 +15,17 @@ import typer
 import nfcgcn
 from nfcgcn.cli import COMMANDS
 from nfcgcn.cli.console import app
+from nfcgcn.config.registry import MODELS
+from nfcgcn.inference.export import EXPORTABLE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 if not DOCS.exists():
     pytest.skip("only in a checkout", allow_module_level=True)
 PAGES = {str(path.relative_to(DOCS)): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-CODE = {page: re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) for page, text in PAGES.items()}
-LINES = [line for text in PAGES.values() for block in re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)
-         for line in block.splitlines()]  # fmt: skip
+BLOCKS = {page: re.findall(r"```(\w*)\n(.*?)```", text, flags=re.DOTALL) for page, text in PAGES.items()}
+CODE = {page: [code for language, code in blocks if language == "python"] for page, blocks in BLOCKS.items()}
+LINES = [line for blocks in BLOCKS.values() for language, code in blocks if not language for line in code.splitlines()]
 
 
 def test_every_public_name_is_described_once():
@@ -78,3 +80,9 @@ def test_the_figures_are_what_their_script_draws():
 
     for name, drawing in runpy.run_path(str(DOCS / "figures" / "make_figures.py"))["make_figures"]().items():
         assert texts(drawing) == texts((DOCS / "figures" / f"{name}.svg").read_text(encoding="utf-8")), name
+
+
+def test_every_model_is_in_the_table_of_what_is_supported():
+    rows = re.findall(r"^\| (`[^|]+`) \| yes \| yes \| yes \| (yes|no) \|$", PAGES["supported.md"], flags=re.MULTILINE)
+    listed = {name: exported == "yes" for names, exported in rows for name in re.findall(r"`([\w-]+)`", names)}
+    assert listed == {name: issubclass(entry.model, EXPORTABLE) for name, entry in MODELS.items()}

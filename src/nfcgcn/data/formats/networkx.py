@@ -36,10 +36,10 @@ def from_networkx(
     >>> import networkx
     >>> club = networkx.Graph([("ann", "bob"), ("bob", "eve")])
     >>> networkx.set_node_attributes(club, {"ann": 1.7, "bob": 1.8, "eve": 1.6}, "height")
-    >>> networkx.set_node_attributes(club, {"ann": "chess", "bob": "chess"}, "label")
+    >>> networkx.set_node_attributes(club, {"ann": "chess", "bob": "go"}, "label")
     >>> graph = from_networkx(club)
     >>> graph.node_names, graph.labels
-    (('ann', 'bob', 'eve'), array([ 0,  0, -1]))
+    (('ann', 'bob', 'eve'), array([ 0,  1, -1]))
     """
     nodes = list(graph.nodes)
     names = [str(node) for node in nodes]
