@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint bench fuzz release clean
+.PHONY: demo test lint docs bench fuzz release clean
 
 demo: $(VENV)/installed
 	$(BIN)/nfcgcn train digits --seeds 3 --out runs/demo --force
@@ -16,6 +16,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, from docs/ and the docstrings in src/, into build/docs; warnings are errors. Nothing of ours is imported.
+docs: $(VENV)-docs/installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
 
 bench: $(VENV)/installed
 	$(BIN)/nfcgcn bench step --dataset all --json results/bench-step.json
@@ -30,7 +34,7 @@ release: $(VENV)/installed
 	$(BIN)/python .ci/bill > dist/bill-of-materials.cdx.json
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Everything by the hashes of its wheels, build tools included; then torch, of which each machine has its own build (CPU,
 # or one of several for CUDA, which brings its libraries along): that one is pinned by version alone.
@@ -39,4 +43,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --require-hashes --no-deps --requirement constraints.txt
 	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)-docs/installed: docs/requirements.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/pip install --quiet --require-hashes --no-deps --requirement docs/requirements.txt
 	touch $@

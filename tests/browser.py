@@ -24,7 +24,12 @@ window.addEventListener("load", async () => {
     images.push([image.naturalWidth, image.naturalHeight, box.width, box.height]);
   }
   const page = document.documentElement;
-  parent.postMessage({errors, images, inner: window.innerWidth, scroll: page.scrollWidth, text: page.innerText}, "*");
+  const tables = [...document.querySelectorAll("table")].map(table => {
+    const box = table.parentElement;
+    return [box.getAttribute("aria-label") || "", box.scrollWidth, box.clientWidth, getComputedStyle(box).overflowX];
+  });
+  const sizes = {inner: window.innerWidth, scroll: page.scrollWidth};
+  parent.postMessage({errors, images, tables, ...sizes, text: page.innerText}, "*");
 });
 </script>"""
 
@@ -34,6 +39,15 @@ window.addEventListener("message", event => {{
   document.getElementById("probe").textContent = JSON.stringify(event.data);
 }});
 </script><iframe src="page.html" style="width: {width}px; height: 844px; border: 0"></iframe>"""
+
+
+def tables_fit(probe: Any) -> bool:
+    """Return whether the page never scrolls sideways and tables do so only in their own boxes on a narrow screen."""
+    if probe["scroll"] > probe["inner"] or not probe["tables"]:
+        return False
+    if probe["inner"] < 1200:
+        return all(overflow == "auto" for *_, overflow in probe["tables"])
+    return all(wide <= room for _, wide, room, _ in probe["tables"])
 
 
 def look(page: str, width: int, folder: Path) -> tuple[Any, str]:

@@ -510,3 +510,26 @@ def test_from_pyg_refuses_several_types_of_nodes_by_name():
 
     with pytest.raises(GraphError, match=r"^nodes of several types are not supported, got a HeteroData; give"):
         Graph.from_pyg(HeteroData())
+
+
+def test_a_notebook_shows_a_small_table():
+    graph = Graph.from_edges(
+        [[0, 1], [1, 2]],
+        np.ones((4, 2), np.float32),
+        labels=[1, 1, 0, -1],
+        name="<b>mine</b>",
+        class_names=["a & b", "<script>alert(1)</script>"],
+    )
+    shown = graph._repr_html_()
+    assert "<script" not in shown
+    assert "<b>" not in shown
+    assert "<caption>&lt;b&gt;mine&lt;/b&gt;</caption>" in shown
+    assert "<th>nodes</th><td>4</td>" in shown
+    assert "<th>edges</th><td>2</td>" in shown
+    assert "<td>2, dense</td>" in shown
+    assert "<td>2: &lt;script&gt;alert(1)&lt;/script&gt; (2), a &amp; b (1)</td>" in shown
+    assert "<th>without a label</th><td>1</td>" in shown
+    many = Graph.from_edges([[], []], np.ones((20, 1), np.float32), labels=np.arange(20))._repr_html_()
+    assert "20: 0 (1), 1 (1)" in many
+    assert many.endswith("7 (1) and 12 more</td></tr><tr><th>without a label</th><td>0</td></tr></table>")
+    assert "0: </td>" in Graph.from_edges([[], []], np.ones((2, 1), np.float32))._repr_html_()

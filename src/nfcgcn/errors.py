@@ -7,7 +7,15 @@ from difflib import get_close_matches
 
 
 class NFCError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    >>> import nfcgcn
+    >>> try:
+    ...     nfcgcn.load("coral")
+    ... except NFCError as error:
+    ...     print(error)
+    unknown dataset 'coral'; did you mean 'cora'?
+    """
 
 
 class GraphError(NFCError, ValueError):

@@ -194,7 +194,15 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
-    """Classify nodes with NFC-GCN, or any model of the package, as a scikit-learn classifier."""
+    """Classify nodes with NFC-GCN, or any model of the package, as a scikit-learn classifier.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> known = np.arange(0, 200, 2)
+    >>> classifier = NFCClassifier(graph, settings={"epochs": 2}, select=False, random_state=0)
+    >>> classifier.fit(known, graph.labels[known]).predict_proba([1, 3, 5]).shape
+    (3, 7)
+    """
 
     __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
 
@@ -223,7 +231,15 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
 
 
 class NFCEmbedder(NodeEstimator):
-    """Turn nodes into the representations that NFC-GCN learns for their classes, as a scikit-learn transformer."""
+    """Turn nodes into the representations that NFC-GCN learns for their classes, as a scikit-learn transformer.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> known = np.arange(0, 200, 2)
+    >>> embedder = NFCEmbedder(graph, settings={"epochs": 2, "hidden_channels": 8}, select=False, random_state=0)
+    >>> embedder.fit(known, graph.labels[known]).transform([1, 3, 5]).shape
+    (3, 8)
+    """
 
     __doc__ += (NodeEstimator.__doc__ or "").partition("\n")[2]
 

@@ -71,7 +71,12 @@ class Repeat:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Return mean, unbiased standard deviation and the 95 % interval of the mean (Student's t)."""
+    """Return mean, unbiased standard deviation and the 95 % interval of the mean (Student's t).
+
+    >>> summary = summarise([0.8, 0.9])
+    >>> f"{summary['mean']:.2f} ± {summary['std']:.2f}"
+    '0.85 ± 0.07'
+    """
     runs = [float(v) for v in values]
     mean = float(np.mean(runs))
     if len(runs) < 2:
@@ -119,7 +124,12 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate |
 
 
 def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:
-    """Return the share of `nodes` whose predicted class is their label."""
+    """Return the share of `nodes` whose predicted class is their label.
+
+    >>> graph = Graph.from_edges([[0], [1]], [[1.0], [2.0], [3.0]], labels=[0, 1, 1])
+    >>> accuracy(np.array([0, 1, 0]), graph, np.array([1, 2]))
+    0.5
+    """
     return float(np.mean(predictions[nodes] == graph.labels[nodes]))
 
 
@@ -164,6 +174,12 @@ def repeat(
     a run diverges, or its process dies, the error is an :class:`UnfinishedError`, which has the runs before it, unless
     there are none. ``on_epoch`` is called with the seed and its epoch; ``track`` hears of epochs and ends, see
     :class:`nfcgcn.Tracker`. With ``keep`` runs are kept on the disk, and those that it has already are not repeated.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> config = nfcgcn.make_config("gcn", graph=graph, settings={"epochs": 2})
+    >>> [run.seed for run in repeat(graph, config, [0, 1])]
+    [0, 1]
     """
     check_classes(graph)
     splits = splits or [config.split.make(graph, seed) for seed in seeds]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ Ints = npt.NDArray[np.int64]
 MOST_DENSE = 2**28
 """Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+MOST_CLASSES_SHOWN = 8
+"""A notebook shows the counts of so many classes, the largest ones."""
 
 
 class WeightedEdges(NamedTuple):
@@ -53,6 +56,13 @@ class Graph:
 
     Build one with :meth:`from_edges` or :meth:`from_pyg`, which remove loops and duplicate edges; the constructor
     itself only accepts clean parts. Sparse features stay sparse, dense ones stay dense.
+
+    >>> graph = Graph.from_edges([[0, 1, 1], [1, 2, 0]], features=[[1.0], [2.0], [3.0]], labels=[0, 1, -1])
+    >>> graph
+    Graph('graph', nodes=3, edges=2, features=1 dense, classes=2)
+    >>> graph.edge_index
+    tensor([[1, 0, 2, 1],
+            [0, 1, 1, 2]])
     """
 
     adjacency: sp.csr_array
@@ -351,10 +361,30 @@ class Graph:
             f"features={self.num_features} {form}, classes={self.num_classes})"
         )
 
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        counts = np.bincount(self.labels[self.labels >= 0], minlength=self.num_classes)
+        largest = np.argsort(-counts, kind="stable")[:MOST_CLASSES_SHOWN]
+        classes = ", ".join(f"{self.class_name(int(c))} ({counts[c]:,})" for c in largest)
+        more = self.num_classes - len(largest)
+        rows = {
+            "nodes": f"{self.num_nodes:,}",
+            "edges": f"{self.num_edges:,}",
+            "features": f"{self.num_features:,}, {'sparse' if self.is_sparse else 'dense'}",
+            "classes": f"{self.num_classes:,}: {classes}" + f" and {more:,} more" * (more > 0),
+            "without a label": f"{int((self.labels < 0).sum()):,}",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes are for training, for validation (to choose the best epoch and settings) and for testing."""
+    """Which nodes are for training, for validation (to choose the best epoch and settings) and for testing.
+
+    >>> Split(train=np.array([0, 1]), val=np.array([2]), test=np.array([3, 4, 5]))
+    Split('given', train=2, val=1, test=3)
+    """
 
     train: Ints
     val: Ints

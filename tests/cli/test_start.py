@@ -137,3 +137,35 @@ def test_kernels_of_a_read_only_package_are_compiled_once(tmp_path, read_only_pa
     assert kept.stat().st_mode & 0o077 == 0
     kept.chmod(0o777)  # others could have put pickles there
     assert compiled(**homeless) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "offered", "not_offered"),
+    [
+        ("nfcgcn re", {"report", "reproduce"}, {"train"}),
+        ("nfcgcn export --o", {"--out"}, {"--nodes"}),
+        ("nfcgcn --threads 2 settings --mo", {"--model"}, {"--out"}),
+    ],
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_is_told_how_to_go_on(words, offered, not_offered, shell, run, monkeypatch):
+    monkeypatch.setenv("_NFCGCN_COMPLETE", f"complete_{shell}")
+    if shell == "bash":
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    else:
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", words)
+    code, out, _ = run()
+    assert code == 0
+    found = set(out.split() if shell == "bash" else re.findall(r'"([^"]+)":', out))
+    assert offered <= found
+    assert not not_offered & found
+
+
+def test_completion_can_be_installed(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    code, out, err = run("--install-completion", "bash")
+    assert code == 0, err
+    assert "bash completion installed" in out
+    assert "_NFCGCN_COMPLETE=complete_bash" in (tmp_path / ".bash_completions" / "nfcgcn.sh").read_text()

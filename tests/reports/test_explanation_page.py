@@ -9,13 +9,16 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from nfcgcn import NFCGCN, explain, explain_classes
+from browser import CHROMIUM, look, tables_fit
+from nfcgcn import NFCGCN, explain, explain_classes, from_frames
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 from nfcgcn.reports import class_reasons, figures, find_node, node_reasons, write_cell
+from nfcgcn.reports.neighbourhood import RING, _place, draw_neighbourhood
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '<script>alert(1)</script> & "quotes" $x^2$ [red]\x1b[31m,=1+1'
@@ -72,7 +75,8 @@ def test_a_node_by_hand():
         "me,yes,0,big,1.0,0.5\n"
     )
     assert reasons.cards == [
-        ("Predicted class", "yes", "the node's own label: yes"),
+        ("Predicted class", "yes", "probability above 99.9 %; the node's own label: yes"),
+        ("Runner-up", "no", "probability below 0.1 %"),
         ("Score of yes before the softmax", "8.75", "0.25 without features, +8.5 from features"),
         ("Features that contribute", "3", "of 2 nodes"),
         ("Through the node's own map", "+8.5", "+0 through the maps of other nodes"),
@@ -81,8 +85,100 @@ def test_a_node_by_hand():
     assert {"me · yes · itself", "you · 1 edge away", "big", "small", "sum"} <= set(shown)
     assert {"+6.0", "+2.0", "+0.5", "+6.5", "+2.5", "+8.5"} <= set(shown)
     assert "other nodes" not in shown
+    assert {"me · yes", "you"} <= set(texts(reasons.draw_around()))
     other = node_reasons(explain(model, graph, 0, target=0), graph, model="m", class_name=graph.class_name)
     assert other.title == "What speaks for class no at node me"
+
+
+def test_probabilities_are_the_softmax_of_the_models_scores():
+    model, graph = model_and_graph()
+    e = explain(model, graph, 3)
+    scores = model(graph.x, graph.edge_index)[3].double()
+    torch.testing.assert_close(torch.from_numpy(e.probabilities), scores.softmax(0), rtol=1e-5, atol=1e-7)
+    first, second = why(model, graph, 3).cards[:2]
+    assert first[2].startswith(f"probability {100 * e.probabilities.max():.1f} %; ")
+    assert second == (
+        "Runner-up",
+        graph.class_name(1 - e.predicted),
+        f"probability {100 * e.probabilities.min():.1f} %",
+    )
+
+
+def test_a_third_class_has_its_own_probability():
+    _, graph = model_and_graph()
+    torch.manual_seed(0)
+    model = NFCGCN(40, 4, 1, 3, bandwidth=2, filters=2, kernel_size=4, stride=1).eval()
+    third = int(explain(model, graph, 0).probabilities.argmin())
+    cards = node_reasons(explain(model, graph, 0, target=third), graph, model="m", class_name=str).cards
+    assert [name for name, *_ in cards[:3]] == ["Predicted class", "Runner-up", "Explained class"]
+    assert cards[2][1] == str(third)
+
+
+TABLES = {
+    "nodes": {"id": ["a", "b", "c", "d"], "year": [1985, 1990, 2010, None], "venue": ["X", "Y", "X", "X"],
+              "text": ["star dust", "star", "leaf", "leaf soil"], "label": ["p", "q", "p", None]},
+    "edges": {"source": ["a", "b", "c"], "target": ["b", "c", "d"]},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:columns of|empty cells")
+def test_the_cells_of_the_table():
+    nodes, edges = (pd.DataFrame(TABLES[part]) for part in ("nodes", "edges"))
+    graph = from_frames(nodes, edges, text=["text"])
+    torch.manual_seed(0)
+    model = NFCGCN(graph.num_features, 2, 1, 2, bandwidth=2, filters=2, kernel_size=2, stride=1).eval()
+    reasons = why(model, graph, 1)
+    rows = list(csv.DictReader(io.StringIO(reasons.csv)))
+    cells = {(row["node"], row["feature"]): row["cell of the table"] for row in rows}
+    years = {node: float(cell) for (node, feature), cell in cells.items() if feature == "year"}
+    assert {node: year for node, year in years.items() if node != "d"}.items() <= {
+        "a": 1985,
+        "b": 1990,
+        "c": 2010,
+    }.items()
+    assert "b" in years
+    assert cells["b", "venue=Y"] == "Y"
+    assert cells["b", "text: star"] == ""
+    assert 0 < abs(next(float(row["value"]) for row in rows if row["feature"] == "year")) < 3  # standardised
+    assert "cell of the table" in reasons.html
+    assert "A word of a text has no cell of its own" in reasons.html
+
+
+def test_the_neighbourhood_has_the_nodes_that_count_and_the_edges_between_them():
+    # A path 0 - 1 - 2 - 3 and a node without edges; node 1 has no features, and is only on the way.
+    graph = Graph.from_edges(
+        [[0, 1, 2], [1, 2, 3]],
+        np.array([[1, 2], [0, 0], [3, 1], [1, 1], [1, 0]], np.float32),
+        node_names=[HOSTILE, "way", "two", "three", "alone"],
+    )
+    torch.manual_seed(0)
+    model = NFCGCN(2, 2, 2, 2, bandwidth=2, filters=2, kernel_size=1, stride=1).eval()
+    e = explain(model, graph, 0)
+    shown = [j for j in range(5) if e.contributions[[j]].nnz or j == 0]
+    assert 1 not in shown
+    assert 2 in shown
+    assert 4 not in shown
+    drawing = draw_neighbourhood(e, graph, shown, lambda j: graph.node_names[j])
+    named = texts(drawing)
+    assert "way" not in named
+    assert "two" in named
+    assert any(name.startswith("<script>") for name in named)
+    root = ET.fromstring(drawing.encode())
+    assert len(root.findall(f".//{SVG}g[@id='PathCollection_1']/{SVG}path")) == len(shown) + 1  # and the one between
+    lines = [g for g in root.iter(f"{SVG}g") if (g.get("id") or "").startswith("line2d_")]
+    assert len(lines) == len(shown)  # a path has one edge less than nodes
+    assert drawing == draw_neighbourhood(e, graph, shown, lambda j: graph.node_names[j])
+
+
+def test_places_of_a_neighbourhood_do_not_fall_together():
+    parents = {0: -1, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1, 6: 2, 7: -1}
+    hops = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 2, 7: 99}
+    places = _place(0, parents, hops)
+    spots = np.array([places[node] for node in parents])
+    apart = np.linalg.norm(spots[:, None] - spots[None], axis=2) + np.eye(len(spots))
+    assert apart.min() > 0.9
+    radius = np.linalg.norm(spots / RING, axis=1)
+    np.testing.assert_allclose(radius, [0, 1, 1, 2, 2, 2, 2, 3])
 
 
 def test_what_is_not_shown_is_counted():
@@ -165,6 +261,12 @@ def test_very_small_and_very_large_contributions(largest, unit, text):
     assert text in texts(svg)
 
 
+def test_small_contributions_beside_large_ones_are_not_written_as_zero():
+    table = np.array([[0.004, 3e-5, -2e-6, 0.0, 5.0], [0, 0, 0, 0, 0]])
+    shown = texts(figures.contributions(table, [("a",)], list("wxyz"), sums="rows", meaning="m"))
+    assert shown[-6:-1] == ["+0.0040", "+3e\u22125", "\u22122e\u22126", "+5.0000", "+5.0040"]
+
+
 @pytest.mark.parametrize(("value", "colour"), [(1.0, "#053061"), (-1.0, "#67001f")], ids=["blue for", "red against"])
 def test_colours_by_sign(value, colour):
     svg = figures.contributions(np.array([[value, 0], [0, 0]]), [("a",)], ["x"], sums="rows", meaning="m")
@@ -189,3 +291,17 @@ def test_finding_nodes():
     for bad in ("3", "-1", "1.0", "²"):
         with pytest.raises(GraphError, match=message(f"unknown node '{bad}'; the nodes of plain are numbered 0 to 2")):
             find_node(plain, bad)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_browser_shows_the_page(width, tmp_path):
+    model, graph = model_and_graph(hostile=True)
+    probe, log = look(why(model, graph).html, width, tmp_path)
+    assert "CONSOLE" not in log
+    assert probe["errors"] == []
+    assert len(probe["images"]) == 2
+    assert min(natural_width for natural_width, *_ in probe["images"]) > 300
+    assert tables_fit(probe)
+    assert "Runner-up" in probe["text"]

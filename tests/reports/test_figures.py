@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nfcgcn.reports import figures
+from nfcgcn.reports.drawing import MOST_COLOURS, colour_of, perceived
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -214,6 +215,17 @@ class TestRepresentation:
         looks = [tuple(figures._look(label).values()) for label in range(64)]
         assert len(set(looks)) == 64
         assert len({marker for _, marker in looks[:8]}) == 1
+
+    def test_every_class_has_a_colour_of_its_own(self) -> None:
+        codes = [colour_of(label) for label in range(MOST_COLOURS)]
+        assert codes[:8] == list(figures.PALETTE)
+        seen = perceived(np.array([[int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)] for code in codes]))
+        apart = np.linalg.norm(seen[:, None] - seen[None], axis=2) + np.eye(len(seen))
+        assert apart[:20, :20].min() > 0.15  # the palette's own colours are no further apart
+        assert apart.min() > 0.08
+        points, labels = clusters(120, 12)
+        svg = figures.representation(points, labels, labels, [f"k{i}" for i in range(12)])
+        assert all(f"fill: {code.lower()}" in svg for code in codes[:12] if code != "#000000")  # black is the default
 
     def test_many_points_become_an_image(self) -> None:
         points, labels = clusters(figures.MOST_VECTOR_POINTS + 1, 5)

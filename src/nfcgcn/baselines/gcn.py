@@ -33,6 +33,11 @@ class GCN(NodeClassifier):
     Dropout acts on every layer's input; of a CSR ``x`` it touches the nonzeros only. For the arguments see
     :class:`GCNConfig`. ``edge_dropout``, ``own_features`` and ``self_weight`` are not the paper's; they do here what
     they do in :class:`~nfcgcn.NFCGCN`.
+
+    >>> import torch
+    >>> model = GCN(8, 4, 2, 3)  # features, hidden channels, layers, classes
+    >>> model(torch.eye(8), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([8, 3])
     """
 
     config: GCNConfig

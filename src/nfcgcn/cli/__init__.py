@@ -144,7 +144,11 @@ def _load(arguments: list[str]) -> Any:
     """Return the application: with the one command that is called, or with the names of all for an overview."""
     from nfcgcn.cli import console
 
-    name = next((a for a in arguments if not a.startswith("-")), None)
+    completed = _words_to_complete()
+    if completed is not None:
+        name = next((word for word in completed if word in COMMANDS), None)
+    else:
+        name = next((a for a in arguments if not a.startswith("-")), None)
     if name in COMMANDS:
         import_module(f"nfcgcn.cli.{COMMANDS[name][0]}")
         from nfcgcn.kernels.threads import settle_in
@@ -158,6 +162,14 @@ def _load(arguments: list[str]) -> Any:
     for command, (_, summary) in COMMANDS.items():
         overview.command(command, help=summary)(_nothing)
     return overview
+
+
+def _words_to_complete() -> list[str] | None:
+    """Return the words of the line that a shell asks to complete, of which it gives us none as arguments; else None."""
+    if "_NFCGCN_COMPLETE" not in os.environ:
+        return None
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""  # bash; zsh, fish, PowerShell
+    return line.split()[1:]
 
 
 def _nothing() -> None:

@@ -73,7 +73,6 @@ def make_app() -> typer.Typer:
     """Return the application without any command."""
     app = typer.Typer(
         help="Learning on graphs whose nodes carry features, with NFC-GCN.",
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

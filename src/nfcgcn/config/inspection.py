@@ -23,6 +23,11 @@ def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
     """Describe a graph in plain values, ready for JSON, with suggested settings for `model`.
 
     Cost: linear in the number of nodes, edges and nonzero feature values.
+
+    >>> import nfcgcn
+    >>> facts = nfcgcn.inspect(nfcgcn.load("digits"))
+    >>> facts["nodes"], facts["isolated_nodes"], round(facts["homophily"], 2)
+    (1797, 0, 0.96)
     """
     suggestions = suggest(graph, model)
     bandwidth = suggestions["bandwidth"].value if "bandwidth" in suggestions else None

@@ -221,6 +221,10 @@ def make_config(
     dataset. Without a ``preset``, the first of ``PRESETS`` that covers the dataset is used; presets made for the split
     that `settings` name go first. If none covers the dataset, the defaults are used. A `graph` that is not a built-in
     dataset gets the settings of :func:`suggest` in place of a preset.
+
+    >>> config = make_config("nfc-gcn", dataset="cora", settings={"epochs": 50})
+    >>> config.preset, config.training.epochs
+    ('paper', 50)
     """
     chosen = _entry(model)
     settings = settings or {}
@@ -236,7 +240,13 @@ def make_config(
 
 
 def suggest(graph: Graph, model: str = "nfc-gcn") -> dict[str, Suggestion]:
-    """Return settings of `model` that suit `graph`, each with its reason; all others stay at their defaults."""
+    """Return settings of `model` that suit `graph`, each with its reason; all others stay at their defaults.
+
+    >>> import nfcgcn
+    >>> suggestion = suggest(nfcgcn.load("digits"))["bandwidth"]
+    >>> suggestion.value
+    6
+    """
     made = _entry(model).model
     own = suggestions.for_nfc_gcn(graph) if made is NFCGCN else suggestions.for_gcn() if made is GCN else {}
     return {**suggestions.for_any_model(graph), **own}

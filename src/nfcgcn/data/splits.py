@@ -129,7 +129,13 @@ def make_split(
     train_ratio: float = 0.6,
     val_ratio: float = 0.2,
 ) -> Split:
-    """Return the split of this name; each uses only the settings that it needs."""
+    """Return the split of this name; each uses only the settings that it needs.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("digits")
+    >>> make_split(graph, "per-class", train_per_class=10, num_val=100, num_test=200)
+    Split('per-class', train=100, val=100, test=200)
+    """
     rng = generator(seed, "split")
     if name == "fastgcn":
         split = fastgcn(graph)

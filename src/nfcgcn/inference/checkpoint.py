@@ -235,7 +235,13 @@ def load_outcome(folder: Path | str) -> Outcome:
 
 
 def load_model(folder: Path | str) -> NodeClassifier:
-    """Rebuild the model of a run folder, in evaluation mode."""
+    """Rebuild the model of a run folder, in evaluation mode.
+
+    >>> import nfcgcn
+    >>> model = load_model("runs/demo")  # which `make demo` wrote
+    >>> nfcgcn.predict(model, nfcgcn.load("digits")).shape
+    (1797,)
+    """
     return load_run(folder).model
 
 

@@ -51,7 +51,13 @@ class Prediction:
 @one_pool()
 @torch.no_grad()
 def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
-    """Return the predicted class of every node, ``[N]``."""
+    """Return the predicted class of every node, ``[N]``.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> predict(nfcgcn.GCN(50, 8, 2, 7), graph).shape
+    (200,)
+    """
     model.to(device).eval()
     scores = model(graph.x.to(device), model.edges_of(graph).to(device))
     classes: Ints = scores.argmax(1).cpu().numpy()
@@ -81,6 +87,13 @@ def predict_proba(
     reads all neighbours gives the same probabilities at every draw and runs only once.
 
     Cost: one pass over the graph per draw.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> model = nfcgcn.NFCGCN(50, 8, 2, 7, filters=4, kernel_size=8, stride=4)
+    >>> prediction = predict_proba(model, graph, draws=3)
+    >>> prediction.probabilities.shape, prediction.uncertainty.shape, prediction.draws
+    ((200, 7), (200,), 3)
     """
     if draws < 1:
         raise ConfigError(f"`draws` must be at least 1, got {draws}")
@@ -108,6 +121,11 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
     "last" is what the last layer reads: :math:`H^{(K-1)}` of ``K`` layers. "first" is :math:`H^{(0)}`, the output of
     the node-feature convolution, which only NFC-GCN has and which can be large. "scores" is :math:`H^{(K)}`, the class
     scores before the softmax.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> embed(nfcgcn.GCN(50, 8, 2, 7), graph).shape
+    (200, 8)
     """
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))

@@ -149,6 +149,11 @@ def sample_neighbours(
 
     Slot 0 holds the node, the others distinct neighbours or copies of the node; each `draw` gives other neighbours.
     ``slot_order="similarity"`` sorts the drawn neighbours by cosine similarity to the node, most similar first.
+
+    >>> graph = Graph.from_edges([[0, 0, 0], [1, 2, 3]], np.eye(4))
+    >>> table = sample_neighbours(graph, bandwidth=3)
+    >>> table.shape, table[1].tolist()  # node 1 has one neighbour
+    ((4, 3), [1, 0, 1])
     """
     table = neighbour_table(graph.edges, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
     ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table

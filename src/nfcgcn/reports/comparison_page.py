@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nfcgcn.reports.drawing import INK, MUTED, PALE, PALETTE, canvas, short, svg
+from nfcgcn.reports.drawing import INK, MUTED, PALE, canvas, colour_of, short, svg
 from nfcgcn.reports.html import fill, image
 
 
@@ -29,10 +29,10 @@ def scores(rows: Sequence[Mapping[str, Any]]) -> str:
             (0.16, 0.3 / (0.55 + 0.42 * len(rows)), 0.82, 0.42 * len(rows) / (0.55 + 0.42 * len(rows)))
         )
         for place, row in enumerate(rows):
-            colour, score = PALETTE[place % (len(PALETTE) - 2)], row["test_accuracy"]
-            axes.plot(score["runs"], [place + 0.14] * len(score["runs"]), "o", color=colour, markersize=4, alpha=0.55)
+            shade, score = colour_of(place + 2 * (place >= 6)), row["test_accuracy"]
+            axes.plot(score["runs"], [place + 0.14] * len(score["runs"]), "o", color=shade, markersize=4, alpha=0.55)
             if score["ci95"] is not None:
-                axes.plot(score["ci95"], [place - 0.14] * 2, color=colour, linewidth=2.5, solid_capstyle="butt")
+                axes.plot(score["ci95"], [place - 0.14] * 2, color=shade, linewidth=2.5, solid_capstyle="butt")
             axes.plot([score["mean"]], [place - 0.14], "|", color=INK, markersize=9, markeredgewidth=1.6)
         axes.set_yticks(range(len(rows)), [short(row["model"], 16) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -13,14 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nfcgcn.data.formats.cells import TableCells
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 from nfcgcn.inference.explanation import ClassExplanation, Explanation, Method
 from nfcgcn.reports.figures import contributions as draw_contributions
 from nfcgcn.reports.html import fill, image
+from nfcgcn.reports.neighbourhood import draw_neighbourhood
 
 MOST_ROWS = 14
 """A picture shows at most this many nodes."""
+
+CELLS = (
+    "The cell of the table is what the table of nodes has: a number before it was standardised, or the text of a "
+    "category. An empty cell of numbers counts as its column's mean. A word of a text has no cell of its own; its "
+    "value is its weight (TF-IDF)."
+)
 
 Row = tuple[str | int | float, ...]
 
@@ -50,6 +58,8 @@ class Reasons:
     draw: Callable[[], str]
     caption: str
     how: Sequence[str]
+    draw_around: Callable[[], str] | None = None
+    """Draws the neighbourhood of a node."""
 
     @cached_property
     def svg(self) -> str:
@@ -68,6 +78,7 @@ class Reasons:
             picture=image(self.svg),
             picture_text=f"{self.title}: {self.caption}",
             caption=self.caption,
+            around=None if self.draw_around is None else image(self.draw_around()),
             columns=self.columns,
             rows=[[write_cell(cell) for cell in row] for row in self.top],
             how=self.how,
@@ -111,12 +122,22 @@ def node_reasons(
     name, target = node_name(graph, e.node), class_name(e.target)
     change = e.score - e.baseline
     contributions = e.top()
+    cells = None if graph.encoding is None else TableCells(graph.encoding)
     rows = [
-        (node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d), value, added)
+        (
+            *(node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d)),
+            *(() if cells is None else (cells.cell(d, value),)),
+            *(value, added),
+        )
         for j, d, value, added in contributions
     ]
     cards = [
-        ("Predicted class", class_name(e.predicted), f"the node's own label: {_label(graph, e.node) or 'none'}"),
+        (
+            "Predicted class",
+            class_name(e.predicted),
+            f"probability {_share(e, e.predicted)}; the node's own label: {_label(graph, e.node) or 'none'}",
+        ),
+        *_runner_up(e, class_name),
         (
             f"Score of {target} before the softmax",
             f"{e.score:.4g}",
@@ -136,13 +157,27 @@ def node_reasons(
         model=model,
         graph=graph.name,
         cards=cards,
-        columns=("node", "class", ">edges away", "feature", ">value", ">contribution"),
+        columns=(
+            *("node", "class", ">edges away", "feature"),
+            *(() if cells is None else (">cell of the table",)),
+            *(">value", ">contribution"),
+        ),
         rows=rows,
         top=rows[:top],
         draw=lambda: _draw_node(e, graph, top),
         caption=f"What each feature of each node added to the score of {target}. Rows are the node and nodes around "
         "it, columns the features that contribute most. A feature that a node does not have adds nothing.",
-        how=(METHODS[e.method], f"All contributions add up to {change:.6g}, with an error of {abs(e.error):.1g}."),
+        how=(
+            METHODS[e.method],
+            f"All contributions add up to {change:.6g}, with an error of {abs(e.error):.1g}.",
+            *(() if cells is None else (CELLS,)),
+        ),
+        draw_around=lambda: draw_neighbourhood(
+            e,
+            graph,
+            _nodes_shown(e).tolist(),
+            lambda j: " · ".join(filter(None, (node_name(graph, j), _label(graph, j)))),
+        ),
     )
 
 
@@ -200,10 +235,29 @@ def _distance(explanation: Explanation, graph: Graph, node: int) -> int | str:
     return hops if hops < graph.num_nodes else "no path"
 
 
-def _draw_node(e: Explanation, graph: Graph, top: int) -> str:
+def _share(e: Explanation, target: int) -> str:
+    """Write a probability; one that is not certain is never written as 0 or 100 %."""
+    p = float(e.probabilities[target])
+    return "below 0.1 %" if p < 0.0005 else "above 99.9 %" if 0.9995 <= p < 1 else f"{100 * p:.1f} %"
+
+
+def _runner_up(e: Explanation, class_name: Callable[[int], str]) -> list[tuple[str, str, str]]:
+    """Return a card for the class that comes second and, if a third one is explained, a card for that."""
+    order = [int(c) for c in np.argsort(-e.probabilities, kind="stable") if c != e.predicted]
+    named = [("Runner-up", c) for c in order[:1]]
+    named += [("Explained class", e.target)] if e.target not in (e.predicted, *order[:1]) else []
+    return [(what, class_name(c), f"probability {_share(e, c)}") for what, c in named]
+
+
+def _nodes_shown(e: Explanation) -> npt.NDArray[Any]:
+    """Return the node and those that contribute most, largest first."""
     size = np.asarray(abs(e.contributions).sum(axis=1)).ravel()
     size[e.node] = np.inf
-    nodes = _largest(size, MOST_ROWS)
+    return _largest(size, MOST_ROWS)
+
+
+def _draw_node(e: Explanation, graph: Graph, top: int) -> str:
+    nodes = _nodes_shown(e)
     features = _largest(np.asarray(abs(e.contributions).sum(axis=0)).ravel(), top)
     table = np.zeros((len(nodes) + 1, len(features) + 1))
     table[:-1, :-1] = e.contributions[nodes][:, features].toarray()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.reports.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, is_wide, short, svg
+from nfcgcn.reports.drawing import INK, MARKERS, MUTED, PALE, PALETTE, canvas, colour_of, is_wide, short, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,7 @@ def confusion(matrix: Array, class_names: Sequence[str]) -> str:
 
 
 def representation(points: Array, labels: Array, predictions: Array, class_names: Sequence[str]) -> str:
-    """Draw nodes as points ``[M, 2]``: the colour (and, beyond eight classes, the marker) shows the true class.
+    """Draw nodes as points ``[M, 2]``: the colour and, beyond eight classes, the marker too shows the true class.
 
     A ring marks a wrong prediction.
     """
@@ -190,12 +190,14 @@ def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: 
             axes.add_patch(Rectangle((left, top), 1, 1, facecolor=face, edgecolor="white", linewidth=0.8))
         if inside and not value:
             continue
-        text = f"{value / unit:+.{decimals}f}".replace("-", "\u2212")
-        if not text.strip("+\u22120."):
-            text = text[1:]
-        colour = "white" if inside and abs(value) > 0.65 * largest else INK if inside else MUTED
+        text = f"{value / unit:+.{decimals}f}"
+        if value and not text.strip("+-0."):  # too small for so many decimals
+            digits, power = f"{value / unit:+.0e}".split("e")
+            text = f"{digits}e{int(power)}"
+        text = text.replace("-", "\u2212") if value else text[1:]
+        ink = "white" if inside and abs(value) > 0.65 * largest else INK if inside else MUTED
         size = min(7.5, 72 * _CELL[0] / (0.64 * (len(text) + 0.5)))
-        axes.text(left + 0.5, top + 0.53, text, ha="center", va="center", color=colour, fontsize=size)
+        axes.text(left + 0.5, top + 0.53, text, ha="center", va="center", color=ink, fontsize=size)
     return "" if unit == 1.0 else f", in units of 1e{exponent}"
 
 
@@ -273,10 +275,10 @@ def _label_clusters(
         tops = [np.quantile(places[labels == label, 1], 0.75) for label in named]
         medians[:, 1] = tops + 0.6 * boxes[:, 1]
     for label, name, median, place in zip(named, names, medians, _spread(medians, boxes), strict=True):
-        colour = PALETTE[label % len(PALETTE)]
+        edge = colour_of(int(label))
         if np.abs(place - median).max() > 0.03:
             axes.plot(*np.stack([median, place]).T, color=INK, linewidth=0.6, clip_on=False)
-        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": colour, "alpha": 0.8, "linewidth": 1.2}
+        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": edge, "alpha": 0.8, "linewidth": 1.2}
         axes.text(place[0], place[1], name, ha="center", va="center", fontsize=size, bbox=box)
 
 
@@ -310,4 +312,4 @@ def _unit_square(points: Array) -> Array:
 
 
 def _look(label: int) -> dict[str, Any]:
-    return {"color": PALETTE[label % len(PALETTE)], "marker": MARKERS[label // len(PALETTE) % len(MARKERS)]}
+    return {"color": colour_of(int(label)), "marker": MARKERS[label // len(PALETTE) % len(MARKERS)]}

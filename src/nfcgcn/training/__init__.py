@@ -78,6 +78,13 @@ def fit(
 
     On a GPU whole epochs run as CUDA graphs where the model allows it, and no place is kept; where it does not, the
     reason is logged at debug level.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> split = nfcgcn.make_split(graph, "ratio")
+    >>> run = fit(nfcgcn.GCN(50, 8, 2, 7), graph, split, TrainingConfig(epochs=3))
+    >>> [epoch["epoch"] for epoch in run.history]
+    [1, 2, 3]
     """
     tell = _with_tracker(None if on_epoch is None else (lambda _, epoch: on_epoch(epoch)), track, [seed])
     run = _fit(model, graph, split, config, seed, device, choose_by, tell, keep)

@@ -68,7 +68,12 @@ class Stopping:
 
 @dataclass(frozen=True)
 class TrainingConfig(Settings):
-    """How a model is trained."""
+    """How a model is trained.
+
+    >>> config = TrainingConfig(epochs=50, patience=10)
+    >>> config.epochs, config.learning_rate
+    (50, 0.01)
+    """
 
     # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", without the waiting
     # time: all epochs are run and the best one is kept.

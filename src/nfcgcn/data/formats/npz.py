@@ -52,7 +52,15 @@ def read_npz(path: str | PathLike[str]) -> Graph:
 
 
 def write_npz(graph: Graph, path: str | PathLike[str]) -> None:
-    """Write `graph` completely or not at all; :func:`read_npz` returns the same graph."""
+    """Write `graph` completely or not at all; :func:`read_npz` returns the same graph.
+
+    >>> import tempfile, nfcgcn
+    >>> graph = nfcgcn.Graph.from_edges([[0], [1]], [[1.0], [2.0]], labels=[0, 1], name="pair")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_npz(graph, f"{folder}/pair.npz")
+    ...     nfcgcn.load(f"{folder}/pair.npz")
+    Graph('pair', nodes=2, edges=1, features=1 dense, classes=2)
+    """
     path = Path(path)
     arrays = _arrays_of(graph)
     try:
