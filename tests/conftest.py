@@ -56,8 +56,9 @@ def _why_no_data() -> str | None:
 # Files that take long are begun first, so that both processes of `make test` end together. The first compiles all of
 # Numba's kernels, once; the second needs none of them meanwhile.
 FIRST = (
-    "contract", "gpu", "page", "paper_figures", "any_input", "trials", "ledger", "one_truth", "bits", "reproduce",
-    "estimator", "cli", "side_by_side", "tuning", "examples", "step",
+    "contract", "gpu", "kills", "page", "paper_figures", "any_input", "trials", "ledger", "one_truth", "reproduce",
+    "side_by_side", "processes", "tuning", "bits", "estimator", "start", "fuzz", "compare", "examples", "cli", "step",
+    "keeping", "hostile", "bad_tables", "run_page", "tune_command", "selection", "compile",
 )  # fmt: skip
 
 
