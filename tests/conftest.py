@@ -32,6 +32,8 @@ from random_graphs import random_graph
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS says, which the processes that tests start follow
 settings.register_profile("suite", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("suite")
+EVERYTHING = os.environ.get("NFCGCN_TESTS") == "all"
+"""Whether tests that by default take a part of their cases take all of them."""
 
 DATA = os.environ.get("NFCGCN_DATA")
 PLANETOID = Path(DATA).resolve() / "planetoid" if DATA else None
@@ -54,8 +56,9 @@ def _why_no_data() -> str | None:
 # Files that take long are begun first, so that both processes of `make test` end together. The first compiles all of
 # Numba's kernels, once; the second needs none of them meanwhile.
 FIRST = (
-    "contract", "gpu", "page", "paper_figures", "any_input", "trials", "ledger", "one_truth", "bits", "reproduce",
-    "estimator", "cli", "side_by_side", "tuning", "examples", "step",
+    "contract", "gpu", "kills", "page", "paper_figures", "any_input", "trials", "ledger", "one_truth", "reproduce",
+    "side_by_side", "processes", "tuning", "bits", "estimator", "start", "fuzz", "compare", "examples", "cli", "step",
+    "keeping", "hostile", "bad_tables", "run_page", "tune_command", "selection", "compile",
 )  # fmt: skip
 
 
@@ -68,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="there is no CUDA device"))
         if why and item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session")
+def everything() -> bool:
+    """Whether to take all cases, however long it takes: ``NFCGCN_TESTS=all make test``."""
+    return EVERYTHING
 
 
 @pytest.fixture

@@ -70,32 +70,32 @@ def graphs(model):
     )
 
 
-def of_each(threads, compute):
+def of_each(threads, compute, counts=THREADS):
     """What one computation gives for each number of threads."""
     results = []
-    for count in THREADS:
+    for count in counts:
         threads(count)
         results.append(compute())
     return results
 
 
-def check_same(results):
-    for count, result in zip(THREADS[1:], results[1:], strict=True):
+def check_same(results, counts=THREADS):
+    for count, result in zip(counts[1:], results[1:], strict=True):
         for name, found in result.items():
             assert torch.equal(found, results[0][name]), f"{name} has other bits with {count} threads"
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_trainings(model, threads):
-    @settings(max_examples=12, phases=[Phase.generate])  # to shrink a training takes minutes
-    @given(configs(model), graphs(model))
-    def check(config, graph):
+def test_trainings(model, threads, everything):
+    @settings(max_examples=48 if everything else 12, phases=[Phase.generate])  # to shrink a training takes minutes
+    @given(configs(model), graphs(model), st.sampled_from(THREADS[1:]))
+    def check(config, graph, several):
         def train():
             run = fit(config.build(graph, 0), graph, config.split.make(graph, 0), config.training)
             losses = [[epoch["train_loss"], epoch["val_loss"]] for epoch in run.history]
             return {"loss": torch.tensor(losses, dtype=torch.float64), **run.state}
 
-        check_same(of_each(threads, train))
+        check_same(of_each(threads, train, (1, several)), (1, several))
 
     check()
 

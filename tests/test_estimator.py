@@ -43,8 +43,9 @@ def test_scikit_learns_contract(estimator, check):
 
 
 def quick(graph=None, **options):
-    """An estimator that learns the small random graphs in a moment."""
+    """An estimator that learns the small random graphs in a moment, with the settings at hand."""
     settings = {"filters": 8, "kernel_size": 8, "stride": 4, "epochs": 40, "learning_rate": 0.02, "random_state": 0}
+    settings |= {"select": False}
     return NFCClassifier(graph, **{**settings, **options})
 
 
@@ -157,9 +158,10 @@ def test_the_graphs_own_labels_are_never_looked_at(sparse_graph, nodes):
         replace(sparse_graph, labels=np.full(300, -1), class_names=("a",)),
         replace(sparse_graph, given=Split(nodes[:5], nodes[5:9], nodes[9:])),
     ]
-    wanted = cross_val_predict(quick(sparse_graph, epochs=5), nodes, y, cv=2, method="predict_proba")
+    options = {"epochs": 5, "select": True}
+    wanted = cross_val_predict(quick(sparse_graph, **options), nodes, y, cv=2, method="predict_proba")
     for graph in others:
-        found = cross_val_predict(quick(graph, epochs=5), nodes, y, cv=2, method="predict_proba")
+        found = cross_val_predict(quick(graph, **options), nodes, y, cv=2, method="predict_proba")
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -167,9 +169,9 @@ def test_labels_of_other_nodes_are_never_seen(sparse_graph, nodes):
     """Scikit-learn hands a fold the labels of its own nodes; rows with a missing label count as not handed over."""
     y = sparse_graph.labels.astype(float)
     hidden = np.where(nodes % 3, y, np.nan)
-    one = quick(sparse_graph).fit(nodes, hidden).predict_proba(nodes)
+    one = quick(sparse_graph, select=True).fit(nodes, hidden).predict_proba(nodes)
     kept = nodes[nodes % 3 > 0]
-    two = quick(sparse_graph).fit(kept, y[kept]).predict_proba(nodes)
+    two = quick(sparse_graph, select=True).fit(kept, y[kept]).predict_proba(nodes)
     np.testing.assert_array_equal(one, two)
 
 
@@ -298,7 +300,7 @@ def test_random_states(sparse_graph, nodes):
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
 
     def proba(state):
-        return quick(sparse_graph, epochs=2, random_state=state).fit(nodes, y).predict_proba(nodes)
+        return quick(sparse_graph, epochs=2, select=True, random_state=state).fit(nodes, y).predict_proba(nodes)
 
     np.testing.assert_array_equal(proba(3), proba(3))
     np.testing.assert_array_equal(proba(np.int64(3)), proba(3))
@@ -313,7 +315,7 @@ def test_random_states(sparse_graph, nodes):
 
 def test_a_fitted_estimator_survives_pickling_in_another_process(sparse_graph, nodes, tmp_path):
     x = sparse_graph.features
-    both = [(quick(sparse_graph), nodes), (quick(), x)]
+    both = [(quick(sparse_graph, select=True), nodes), (quick(), x)]
     both = [(estimator.fit(x, sparse_graph.labels), x) for estimator, x in both]
     wanted = [fitted.predict_proba(x) for fitted, x in both]
     for (fitted, x), proba in zip(both, wanted, strict=True):
@@ -331,7 +333,7 @@ def test_a_fitted_estimator_survives_pickling_in_another_process(sparse_graph, n
 
 
 def test_what_is_pickled_holds_the_graph_once(sparse_graph, nodes):
-    fitted = quick(sparse_graph).fit(nodes, sparse_graph.labels)
+    fitted = quick(sparse_graph, select=True).fit(nodes, sparse_graph.labels)
     fitted.predict(nodes)
     extra = len(pickle.dumps(fitted)) - len(pickle.dumps(sparse_graph))
     weights = sum(p.numel() * 4 for p in fitted.model_.parameters())

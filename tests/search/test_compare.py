@@ -116,7 +116,7 @@ def test_several_graphs_and_a_model_that_fails(graph, tmp_path):
     assert "settings chosen" not in page
 
 
-COMMAND = ("compare", "own.npz", "--models", "gcn,mlp", "--seeds", "6", "--set", "epochs=40", "--out", "here")
+COMMAND = ("compare", "own.npz", "--models", "gcn,mlp", "--seeds", "3", "--set", "epochs=10", "--out", "here")
 
 
 def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run):
@@ -124,7 +124,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     command = [sys.executable, "-m", "nfcgcn", *COMMAND]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
     ledger = tmp_path / "here" / FILE
-    while not ledger.exists() or ledger.read_bytes().count(b"\n") < 4:
+    while not ledger.exists() or ledger.read_bytes().count(b"\n") < 3:
         assert process.poll() is None
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     assert code == 0, err
     assert ledger.read_bytes().startswith(whole)
     keys = [(r["setup"], r["seed"]) for r in read(ledger.parent)]
-    assert len(keys) == len(set(keys)) == 2 * (6 + 2)
+    assert len(keys) == len(set(keys)) == 2 * (3 + 2)
     result = json.loads(Path("out.json").read_text())
     assert result == json.loads(Path("here/comparison.json").read_text())
     assert "against gcn" in out
@@ -147,7 +147,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     code, _, err = run("report", "here")
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: here/comparison.json is not a valid comparison file: ")
-    alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=6, settings={"epochs": 40}, jobs=1)
+    alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=3, settings={"epochs": 10}, jobs=1)
     strip = ("ms_per_epoch", "peak_mib", "seconds", "selection")
     for one, other in zip(alone.rows, result["results"], strict=True):
         for name in one.keys() - set(strip):

@@ -86,7 +86,8 @@ def trainer_of(made, graph, config):
 @pytest.mark.parametrize(("resample", "activation"), [("once", "none"), ("epoch", "tanh")])
 def test_epochs_on_the_device_are_those_of_the_loop(graph, resample, activation):
     # Dropout at a rate of one half comes out alike on every device; the sums are rounded otherwise.
-    config = TrainingConfig(epochs=3, learning_rate=0.7, patience=1)
+    # Two epochs show that neighbours are drawn anew; a third, that one who gave up is left alone.
+    config = TrainingConfig(epochs=3 if resample == "once" else 2, learning_rate=0.7, patience=1)
     options = {"resample": resample, "activation": activation}
     trainer = trainer_of(models(2, **options), graph, config)
     record = cuda_graph.Record(trainer, None)

@@ -8,7 +8,7 @@ not changed; and repeating the call gives the same bits, with one to four thread
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -131,9 +131,19 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def violation(
-    operation: str, variant: Operation, case: Case, dtype: torch.dtype, *, device: str = "cpu", slack: float = 1.0
+    operation: str,
+    variant: Operation,
+    case: Case,
+    dtype: torch.dtype,
+    *,
+    device: str = "cpu",
+    slack: float = 1.0,
+    threads: Sequence[int] = THREADS,
 ) -> str | None:
-    """Return how `variant` breaks the contract on a case, or None; `slack` multiplies the allowed error."""
+    """Return how `variant` breaks the contract on a case, or None.
+
+    `slack` multiplies the allowed error; the call is repeated once with each number of `threads`.
+    """
     truth = _run(OPERATIONS[operation], operation, case, torch.float64)
     own = _run(OPERATIONS[operation], operation, case, dtype)
     inputs = {name: t.to(device) for name, t in case.inputs(dtype).items()}
@@ -152,11 +162,11 @@ def violation(
         error = _error(found[name], exact)
         if not error <= allowed:  # false for NaN
             return f"{name} is off by {error:.3g}, where {allowed:.3g} is allowed"
-    for threads in THREADS:
-        with _threads(threads):
+    for count in threads:
+        with _threads(count):
             again = _run(variant, operation, case, dtype, inputs)
         if any(not torch.equal(found[name], again[name]) for name in found):
-            return f"other bits in a second call with {threads} threads"
+            return f"other bits in a second call with {count} threads"
     return None
 
 

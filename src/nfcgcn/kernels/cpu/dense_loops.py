@@ -43,7 +43,7 @@ def gather(turn: Any, x: Any, table: Any, below: Any, scale: Any, seed: Any, nod
         stop = num_nodes * (task + 1) // TASKS
         for first in range(num_nodes * task // TASKS, stop, tile):
             count = min(tile, stop - first)
-            sums[:] = 0
+            sums[:count] = 0
             for slot in range(bandwidth):
                 for index in range(count):
                     _read_slot(x, table, below, scale, seed, nodes[first + index], slot, rows, index)
