@@ -27,6 +27,10 @@ COMMANDS = {
         "Write a representation of each node to an .npz file (`ids`, `embedding`) or a Parquet file (`id`, `h0`, ...).",
     ),
     "explain": ("explain", "Show which features of which nodes decided the class of a node."),
+    "explore": (
+        "explore",
+        "Open a page on this machine that shows the graph and answers questions about the model.",
+    ),
     "inspect": ("inspect", "Describe a graph and suggest settings for it, with reasons; nothing is trained."),
     "tune": ("tune", "Search for settings that do better on validation nodes, and write them as a preset."),
     "compare": (
