@@ -17,8 +17,9 @@ export class NodeView {
   /** A node as a button that chooses it. @param {any} node */
   link(node) {
     const group = this.scene.model === null || node.predicted === undefined ? node.label : node.predicted;
-    const colour = group === null || group === undefined || group < 0 ? "transparent" : this.scene.colours[group];
-    return make("span", {}, make("span", { class: "dot", "--colour": colour }), make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
+    const colour = group === null || group === undefined || group < 0 ? null : this.scene.colours[group];
+    const dot = colour === null ? null : make("span", { class: "dot", "--colour": colour });
+    return make("span", {}, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
   }
 
   /** @param {any} node the answer about it */
@@ -102,7 +103,7 @@ export class NodeView {
     const less = features.length < count ? ` Of ${count} such features, the ${features.length} with the largest values are shown.` : "";
     this.mapPlace.replaceChildren(
       make("label", {}, "Colour the cells by ", select(/** @type {any} */ (kinds), kind, (/** @type {string} */ value) => { this.mapKind = value; this.map(node, why); })),
-      heatTable("Feature map", rows, features.map((/** @type {any} */ f) => f.name), shown),
+      heatTable("Feature map", rows, features.map((/** @type {any} */ f) => f.name.replace(/^feature (?=\d+$)/, "")), shown),
       make("p", { class: "muted" }, `One row per slot, one column per feature that is not 0 in any of them, in the order of the table.${less} Filters slide over this map, ${size} features at a time by ${stride}. Blue is positive, orange negative.`));
   }
 

@@ -118,7 +118,8 @@ export class Picture {
     const style = getComputedStyle(document.body);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
     [this.ink, this.card] = [colour("--ink"), colour("--card")];
-    this.line = this.dark.matches ? "#39424e" : "#d0d6de";
+    // Sigma adds colours up as they are: the parts of one that is see-through must be multiplied by its share before.
+    this.line = this.dark.matches ? "rgba(33, 37, 42, 0.25)" : "rgba(27, 31, 36, 0.25)";
     this.sigma.setSetting("labelColor", { color: this.ink });
     this.refresh();
   }
