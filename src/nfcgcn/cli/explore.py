@@ -5,16 +5,20 @@ from __future__ import annotations
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, err, interruptible, out
+from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError
 from nfcgcn.inference import checkpoint
+
+if TYPE_CHECKING:
+    from nfcgcn.explore import Server
 
 SUFFIXES = (".html", ".gexf")
 
@@ -41,7 +45,7 @@ def explore(
     the layout of the picture.
     """
     from nfcgcn.explore import Explorer, Server, Subject, page_file, to_gexf
-    from nfcgcn.reports import find_node
+    from nfcgcn.reports import EXPLORED, find_node
 
     if out_file is not None:
         if out_file.suffix.lower() not in SUFFIXES:
@@ -61,6 +65,8 @@ def explore(
                 explorer, first=first, on_answer=lambda n, of: status.update(f"collecting answers: {n} of {of}")
             )
         files.write_text(out_file, text)
+        if saved is not None and out_file.resolve() == (saved.folder / EXPLORED).resolve():
+            write_run_page(saved.folder)  # which links to it
     else:
         _serve(Server(explorer, start=node), browser=browser)
         return
@@ -85,7 +91,7 @@ def _was_run(folder: Path) -> bool:
     return (folder / checkpoint.CONFIG).exists()
 
 
-def _serve(server, *, browser: bool) -> None:  # type: ignore[no-untyped-def]
+def _serve(server: Server, *, browser: bool) -> None:
     with server, interruptible():
         out.print(Text(f"open {server.link}"), soft_wrap=True)
         out.print(Text("Ctrl-C ends it; the link works on this machine alone"), soft_wrap=True)

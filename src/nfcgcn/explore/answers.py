@@ -150,7 +150,9 @@ def questions_for_a_file(explorer: Explorer, nodes: list[int]) -> Iterator[dict[
             {"ask": "separate", "one": one, "other": other} for one in range(count) for other in range(one + 1, count)
         )
     for node in nodes:
-        targets = subject.probabilities[node].argsort()[::-1][:MOST_COMPARED] if subject.probabilities is not None else ()
+        targets = (
+            subject.probabilities[node].argsort()[::-1][:MOST_COMPARED] if subject.probabilities is not None else ()
+        )
         yield from ({"ask": "why", "node": node, "target": int(target)} for target in targets)
 
 

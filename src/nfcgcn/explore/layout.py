@@ -103,6 +103,7 @@ def _start(links: sp.csr_array, random: np.random.Generator) -> Array:
 
 def _representation(subject: Subject) -> Array:
     assert subject.run is not None  # noqa: S101
+    vectors: Array
     try:
         vectors = embed(subject.run.model, subject.graph, "last")
     except NFCError:  # too large
@@ -150,7 +151,7 @@ def _read(path: Path, key: Array, num_nodes: int) -> dict[str, Array] | None:
         found = safetensors.numpy.load(files.read_regular(path, MOST_BYTES))
     except Exception:
         return None
-    if not np.array_equal(found.pop("key", None), key):
+    if not np.array_equal(found.pop("key", np.zeros(0)), key):
         return None
     fits = all(a.shape == (num_nodes, 2) and np.isfinite(a).all() for a in found.values())
     return found if fits and "structure" in found else None

@@ -66,7 +66,9 @@ def make_page(title: str, data: dict[str, Any] | None = None, *, start: str | No
     return Page(text, policy)
 
 
-def page_file(explorer: Explorer, *, first: int | None = None, on_answer: Callable[[int, int], None] | None = None) -> str:
+def page_file(
+    explorer: Explorer, *, first: int | None = None, on_answer: Callable[[int, int], None] | None = None
+) -> str:
     """Return the page with the answers in it, for a file that needs no server.
 
     It holds full answers for the node `first`, then for the mistakes and the least sure nodes, `MOST_NODES_IN_A_FILE` in
@@ -74,7 +76,9 @@ def page_file(explorer: Explorer, *, first: int | None = None, on_answer: Callab
     """
     subject = explorer.subject
     nodes = list(dict.fromkeys([*([] if first is None else [first]), *_interesting(explorer)]))[:MOST_NODES_IN_A_FILE]
-    scene = explorer.answer({"ask": "scene"} if first is None or explorer.positions else {"ask": "scene", "node": first})
+    scene = explorer.answer(
+        {"ask": "scene"} if first is None or explorer.positions else {"ask": "scene", "node": first}
+    )
     questions = list(questions_for_a_file(explorer, nodes))
     answers = {}
     for number, question in enumerate(questions):
@@ -95,7 +99,7 @@ def title_of(explorer: Explorer) -> str:
 def _interesting(explorer: Explorer) -> list[int]:
     subject = explorer.subject
     if subject.confidence is None or subject.predicted is None:
-        return (-subject.degrees).argsort(kind="stable").tolist()
+        return [int(node) for node in (-subject.degrees).argsort(kind="stable")]
     wrong = (subject.labels >= 0) & (subject.labels != subject.predicted)
     confident = [node for node in (-subject.confidence).argsort(kind="stable").tolist() if wrong[node]]
     half = confident[: MOST_NODES_IN_A_FILE // 2]
@@ -115,7 +119,7 @@ def _style() -> str:
 
 
 def _read(name: str) -> str:
-    return package_files("nfcgcn.explore").joinpath("static", name).read_text(encoding="utf-8")
+    return package_files("nfcgcn.explore").joinpath(f"static/{name}").read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -79,10 +79,10 @@ def describe_scene(subject: Subject, positions: dict[str, Array] | None, node: i
 
 def around(subject: Subject, node: int) -> Ints:
     """List a node and those nearest to it, `MOST_AROUND` at most, in ascending order."""
-    hops = np.zeros(0)
-    for most in (1, 2, 3):
+    hops = count_hops(subject.graph, np.array([node]), 1)
+    for most in (2, 3):
         further = count_hops(subject.graph, np.array([node]), most)
-        if most > 1 and (further >= 0).sum() > MOST_AROUND:
+        if (further >= 0).sum() > MOST_AROUND:
             break
         hops = further
     reached = np.flatnonzero(hops >= 0)

@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60
     """Seconds until a silent connection is closed."""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Send the page or the graph."""
         url = urlsplit(self.path)
         if not self._is_allowed(parse_qs(url.query).get("token", [""])[0]):
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """Answer a question."""
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LONGEST:

@@ -67,7 +67,7 @@ class Subject:
     @cached_property
     def degrees(self) -> Ints:
         """Neighbours of each node, ``[N]``."""
-        return np.diff(self.graph.adjacency.indptr).astype(np.int64)
+        return np.asarray(np.diff(self.graph.adjacency.indptr), np.int64)
 
     @cached_property
     def parts(self) -> Ints:

@@ -50,6 +50,8 @@ class Reasons:
     draw: Callable[[], str]
     caption: str
     how: Sequence[str]
+    explore: str | None = None
+    """The address of this node on a page that `nfcgcn explore` wrote, if there is one."""
 
     @cached_property
     def svg(self) -> str:
@@ -71,6 +73,7 @@ class Reasons:
             columns=self.columns,
             rows=[[write_cell(cell) for cell in row] for row in self.top],
             how=self.how,
+            explore=self.explore,
         )
 
     @property

@@ -15,6 +15,8 @@ from nfcgcn.reports.plane import plane
 from nfcgcn.training.values import Stopping
 
 Array = npt.NDArray[Any]
+EXPLORED = "explore.html"
+"""What `nfcgcn explore RUN --out RUN/explore.html` writes into a run folder; other pages of the run link to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,8 @@ class Page:
     """``[M]``"""
     predictions: Array
     """``[M]``"""
+    explore: str | None = None
+    """The address of the page that `nfcgcn explore` wrote beside this one, if it is there."""
 
     @property
     def best_is(self) -> str:

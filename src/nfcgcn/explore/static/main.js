@@ -185,7 +185,9 @@ class App {
 
 ask({ ask: "scene" }).then((scene) => {
   const app = new App(scene);
-  const wanted = new URLSearchParams(location.hash.slice(1)).get("node") ?? start;
+  const hash = new URLSearchParams(location.hash.slice(1));
+  const wanted = hash.get("node") ?? start;
+  if (hash.get("view") === "mistakes" && app.views.mistakes) app.open("mistakes");
   if (wanted === null) return;
   const id = app.findNode(wanted);
   if (id !== null) app.choose(id, { bring: true });
