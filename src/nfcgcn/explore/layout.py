@@ -59,6 +59,8 @@ def arrange(links: sp.csr_array) -> Array:
     over the edges. Nothing but the graph decides the result.
     """
     count = links.shape[0]
+    if not count:
+        return np.zeros((0, 2), np.float32)
     random = generator(0, "picture")
     points = _start(links, random)
     degrees = np.diff(links.indptr)

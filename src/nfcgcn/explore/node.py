@@ -1,4 +1,4 @@
-"""One node, in the steps of the paper's pipeline: its columns, neighbours, feature map, windows, classes and reasons."""
+"""One node in the steps of the paper's pipeline: columns, neighbours, feature map, windows, classes and reasons."""
 
 from __future__ import annotations
 

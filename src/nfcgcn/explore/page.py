@@ -71,8 +71,8 @@ def page_file(
 ) -> str:
     """Return the page with the answers in it, for a file that needs no server.
 
-    It holds full answers for the node `first`, then for the mistakes and the least sure nodes, `MOST_NODES_IN_A_FILE` in
-    all. `on_answer` is told how many of how many answers are there.
+    It holds full answers for the node `first`, then for mistakes and for the least sure nodes, `MOST_NODES_IN_A_FILE`
+    in all. `on_answer` is told how many of how many answers are there.
     """
     subject = explorer.subject
     nodes = list(dict.fromkeys([*([] if first is None else [first]), *_interesting(explorer)]))[:MOST_NODES_IN_A_FILE]
