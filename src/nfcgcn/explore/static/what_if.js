@@ -15,9 +15,18 @@ export class WhatIfView {
     place.append(make("p", { class: "muted" }, "Choose a node first."));
   }
 
-  /** @param {any} node the answer about it */
+  /** Take another node; it is asked about when the view is open. @param {any} node the answer about it */
   show(node) {
     this.node = node;
+    this.isNew = true;
+    if (!this.place.hidden) this.open();
+  }
+
+  /** Called when the view is opened. */
+  open() {
+    if (!this.isNew) return;
+    this.isNew = false;
+    const { node } = this;
     this.reset();
     this.result = make("div", { "aria-live": "polite" });
     this.changes = make("ul", {});
