@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint bench fuzz release clean
+.PHONY: demo test lint types bench fuzz release clean
 
 demo: $(VENV)/installed
 	$(BIN)/nfcgcn train digits --seeds 3 --out runs/demo --force
@@ -16,6 +16,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The types of the page's scripts; needs Node and its registry.
+types:
+	npx --yes --package typescript@5.9 tsc --project tests/explore/jsconfig.json
 
 bench: $(VENV)/installed
 	$(BIN)/nfcgcn bench step --dataset all --json results/bench-step.json

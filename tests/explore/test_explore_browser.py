@@ -141,7 +141,7 @@ def test_what_if(opened, explorer):
     shown.choose("node 4")
     shown.tab("What if")
     shown.role("combobox", "Feature", exact=True).fill("word 3")
-    shown.page.get_by_label("Value").fill("2.5")
+    shown.role("spinbutton", "Value").fill("2.5")
     shown.role("button", "Set feature").click()
     shown.page.get_by_label("Another node, by name").fill("node 39")
     shown.role("button", "Add edge").click()

@@ -2,7 +2,8 @@
 import { make } from "./elements.js";
 import { seen } from "./colours.js";
 
-const MANY_EDGES = 20000;
+const MANY_EDGES = 3000;
+const MANY_NODES = 1000;
 
 export class Picture {
   /** @param {HTMLElement} place @param {(id: number) => void} onChoose */
@@ -57,11 +58,12 @@ export class Picture {
     return {
       nodeReducer: (/** @type {string} */ node, /** @type {any} */ data) => this.reduceNode(Number(node), data),
       edgeReducer: (/** @type {string} */ edge, /** @type {any} */ data) => this.reduceEdge(edge, data),
+      nodeProgramClasses: { circle: programs.NodePointProgram },
       edgeProgramClasses: { line: programs.EdgeLineProgram, thick: programs.EdgeRectangleProgram },
       defaultEdgeType: "line",
       defaultDrawNodeHover: (/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ data, /** @type {any} */ settings) => this.drawLabel(context, data, settings),
       hideEdgesOnMove: this.drawn > MANY_EDGES,
-      hideLabelsOnMove: this.graph.order > 5000,
+      hideLabelsOnMove: this.graph.order > MANY_NODES,
       labelRenderedSizeThreshold: 9,
       labelDensity: 0.4,
       labelFont: "system-ui, sans-serif",
