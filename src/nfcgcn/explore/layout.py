@@ -23,13 +23,17 @@ from nfcgcn.inference.prediction import embed
 from nfcgcn.randomness import generator
 
 Array = npt.NDArray[Any]
-ROUNDS = 250
+ROUNDS, FEWER_ROUNDS = 250, 100
+"""The fewer are for more than `MANY_NODES`."""
+MANY_NODES = 5_000
 OTHERS = 6
 """Nodes that each node is pushed away from in a round."""
 FARTHEST = 4.0
 """Longest step along an axis."""
-NEAREST = 12
+NEAREST = 10
 """Nodes that the learned picture joins each node with."""
+CHUNK = 512
+"""Nodes whose distances to all others are held in memory at a time."""
 MOST_COLUMNS = 24
 """A wider representation is projected before the nearest are looked for."""
 CACHE = "layout.safetensors"
@@ -55,22 +59,23 @@ def arrange(links: sp.csr_array) -> Array:
     """Arrange the nodes of a symmetric graph ``[N, N]`` in the plane, within -1 and 1, ``[N, 2]``.
 
     Neighbours pull with a force that fades with the distance, nodes picked at random push, and a weak pull to the
-    centre keeps separate parts in sight (the forces of UMAP: McInnes, Healy and Melville, 2018). Cost: `ROUNDS` passes
-    over the edges. Nothing but the graph decides the result.
+    centre keeps separate parts in sight (the forces of UMAP: McInnes, Healy and Melville, 2018). Cost: some hundred
+    passes over the edges. Nothing but the graph decides the result.
     """
     count = links.shape[0]
     if not count:
         return np.zeros((0, 2), np.float32)
     random = generator(0, "picture")
-    points = _start(links, random)
+    points = _start(links, random).astype(np.float32)
+    rounds = ROUNDS if count <= MANY_NODES else FEWER_ROUNDS
     degrees = np.diff(links.indptr)
     rows = np.repeat(np.arange(count), degrees)
-    share = 1 / np.maximum(degrees, 1)
-    pull = sp.csr_array((np.ones(links.nnz), links.indices, links.indptr), shape=links.shape)
-    for step in range(ROUNDS):
-        rate = 1 - step / ROUNDS
+    share = (1 / np.maximum(degrees, 1)).astype(np.float32)[rows]
+    pull = sp.csr_array((share, links.indices, links.indptr), shape=links.shape)
+    for step in range(rounds):
+        rate = np.float32(1 - step / rounds)
         gaps = points[rows] - points[links.indices]
-        pull.data = share[rows] / (1 + (gaps**2).sum(1))
+        pull.data = share / (1 + (gaps**2).sum(1))
         move = 2 * (pull @ points - points * np.asarray(pull.sum(axis=1))[:, None])
         for shift in random.integers(1, max(count, 2), OTHERS):
             gap = points - np.roll(points, shift, axis=0)
@@ -118,17 +123,18 @@ def _representation(subject: Subject) -> Array:
 
 def _nearest(vectors: Array) -> sp.csr_array:
     """Join each vector with the nearest ones, in both directions."""
-    from scipy.spatial import KDTree
-
-    count = len(vectors)
+    count, vectors = len(vectors), vectors.astype(np.float32)
     neighbours = min(NEAREST, count - 1)
     if neighbours < 1:
         return sp.csr_array((count, count))
-    # Equal vectors, of which there can be thousands, would make the search slow: a little noise tells them apart.
-    vectors = vectors + generator(0, "draws").normal(size=vectors.shape) * 1e-6 * (vectors.std() or 1.0)
-    _, nearest = KDTree(vectors).query(vectors, neighbours + 1)
+    nearest, squares = np.empty((count, neighbours), np.int64), (vectors**2).sum(axis=1)
+    for start in range(0, count, CHUNK):
+        part = np.arange(start, min(start + CHUNK, count))
+        gaps = squares - 2 * vectors[part] @ vectors.T
+        gaps[np.arange(len(part)), part] = np.inf  # of the vector itself
+        nearest[part] = np.argpartition(gaps, neighbours - 1, axis=1)[:, :neighbours]
     rows = np.repeat(np.arange(count), neighbours)
-    links = sp.csr_array((np.ones(len(rows)), (rows, nearest[:, 1:].ravel())), shape=(count, count))
+    links = sp.csr_array((np.ones(len(rows)), (rows, nearest.ravel())), shape=(count, count))
     links = sp.csr_array(links + links.T)
     links.data[:] = 1.0
     return links
