@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint docs bench fuzz release clean
+.PHONY: demo test lint types docs bench fuzz release clean
 
 demo: $(VENV)/installed
 	$(BIN)/nfcgcn train digits --seeds 3 --out runs/demo --force
@@ -20,6 +20,10 @@ lint: $(VENV)/installed
 # The site, from docs/ and the docstrings in src/, into build/docs; warnings are errors. Nothing of ours is imported.
 docs: $(VENV)-docs/installed
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
+
+# The types of the page's scripts; needs Node and its registry.
+types:
+	npx --yes --package typescript@5.9 tsc --project tests/explore/jsconfig.json
 
 bench: $(VENV)/installed
 	$(BIN)/nfcgcn bench step --dataset all --json results/bench-step.json

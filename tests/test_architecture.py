@@ -23,7 +23,7 @@ ORDER = [
     {"inference"},
     {"evaluation", "estimator"},
     {"reports", "bench"},
-    {"reproduction"},
+    {"reproduction", "explore"},
     {"search"},
     {"cli"},
 ]

@@ -27,6 +27,10 @@ COMMANDS = {
         "Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...).",
     ),
     "explain": ("explain", "Show which features of which nodes decided the class of a node."),
+    "explore": (
+        "explore",
+        "Open a page on this machine that shows the graph and answers questions about the model.",
+    ),
     "inspect": (
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.text import Text
@@ -40,7 +42,7 @@ def explain_run(
     The contributions add up to the difference between the score and the score without features.
     """
     from nfcgcn.inference.explanation import explain, explain_classes
-    from nfcgcn.reports import class_reasons, find_node, node_reasons, write_cell
+    from nfcgcn.reports import EXPLORED, class_reasons, find_node, node_reasons, write_cell
 
     if every_class == (node is not None):
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
@@ -60,6 +62,9 @@ def explain_run(
         target = None if class_name is None else _class_number(saved, class_name)
         explanation = explain(saved.model, graph, find_node(graph, node), target=target)
         reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
+        if out_file is not None and (run / EXPLORED).exists():
+            place = os.path.relpath(run / EXPLORED, out_file.resolve().parent)
+            reasons = replace(reasons, explore=f"{quote(place)}#node={quote(node, safe='')}")
     if saved.model.temperature != 1:
         scaling = f"The scores are those before temperature scaling, which divides all by {saved.model.temperature:.3g}"
         more = f"{scaling}: it changes how sure the model is, but no class and no order of contributions."

@@ -14,7 +14,7 @@ from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
-from nfcgcn.reports import Page, render, render_comparison
+from nfcgcn.reports import EXPLORED, Page, render, render_comparison
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
 from nfcgcn.training.scores import reliability
 
@@ -86,6 +86,7 @@ def write_run_page(folder: Path) -> None:
             reliability=None
             if scored.confidences is None
             else reliability(scored.labels == scored.predictions, scored.confidences),
+            explore=EXPLORED if (folder / EXPLORED).exists() else None,
         )
         html = render(page)
     files.write_text(path, html)

@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,20 @@ class SavedRun:
     """Where the training graph was read from, see :mod:`run_tables`; None for a built-in dataset."""
     split: dict[str, Ints] | None = None
     """What each node was used for, see :mod:`run_split`; None if the folder does not say."""
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = {
+            "model": self.model_name,
+            "trained on": self.dataset,
+            "features": f"{self.num_features:,}",
+            "classes": ", ".join(self.class_name(label) for label in range(min(self.num_classes, 12)))
+            + " and more" * (self.num_classes > 12),
+            "seed": str(self.seed),
+            "settings": ", ".join(f"{name} {value}" for name, value in self.settings.items()),
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(str(self.folder))}</caption>{cells}</table>"
 
     def class_name(self, label: int) -> str:
         """Name a class as the training graph did."""

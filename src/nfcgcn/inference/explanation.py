@@ -6,6 +6,7 @@ import heapq
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -58,6 +59,7 @@ class Explanation:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017). A feature that is 0 adds nothing.
     """
 
+    graph: Graph
     node: int
     target: int
     """The class."""
@@ -94,6 +96,18 @@ class Explanation:
             Contribution(int(j), int(d), float(self.features[j, d]), float(c))
             for j, d, c in zip(cells.row[order], cells.col[order], cells.data[order], strict=True)
         ]
+
+    def _repr_html_(self) -> str:
+        """Return a table of the largest contributions for notebooks."""
+        nodes, features = self.graph.node_names, self.graph.feature_names
+        table = [("node", "feature", "value", "contribution")]
+        for j, d, value, added in self.top(10):
+            node, feature = nodes[j] if nodes else str(j), features[d] if features else str(d)
+            table.append((node, feature, f"{value:.4g}", f"{added:+.4g}"))
+        rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table)
+        name, target = nodes[self.node] if nodes else str(self.node), self.graph.class_name(self.target)
+        score = f"{self.score:.4g}, {self.baseline:.4g} without features"
+        return f"<table><caption>Node {escape(name)}, class {escape(target)}: score {score}</caption>{rows}</table>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +159,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     contributions = path.contributions(integral.points)
     score = float(scores[target])
     return Explanation(
+        graph=graph,
         node=node,
         target=target,
         predicted=predicted,

@@ -115,6 +115,15 @@ def predict_proba(
 
 @one_pool()
 @torch.no_grad()
+def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[np.float64]:
+    """Return the class probabilities of every node for one of the model's draws, ``[N, C]``; draw 0 is evaluation's."""
+    samplers = [part for part in model.eval().modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
+    with _drawn(samplers, draw):
+        return _probabilities(model, graph.x, graph.edge_index)
+
+
+@one_pool()
+@torch.no_grad()
 def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device: torch.device | str = "cpu") -> Floats:
     r"""Return a representation of every node, ``[N, channels]``, dense.
 

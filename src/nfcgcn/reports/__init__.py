@@ -10,11 +10,12 @@ from __future__ import annotations
 from nfcgcn.reports.comparison_page import render as render_comparison
 from nfcgcn.reports.explanation_page import Reasons, class_reasons, find_node, node_reasons, write_cell
 from nfcgcn.reports.html import counted, duration, fill, image, write_score
-from nfcgcn.reports.run_page import Page, render
+from nfcgcn.reports.run_page import EXPLORED, Page, render
 from nfcgcn.reports.search_page import TITLE as SEARCH_TITLE
 from nfcgcn.reports.search_page import ScoresOnTest, SearchedSetting, SearchPage, ShownTrial, points, render_search
 
 __all__ = [
+    "EXPLORED",
     "SEARCH_TITLE",
     "Page",
     "Reasons",

@@ -60,6 +60,8 @@ class Reasons:
     how: Sequence[str]
     draw_around: Callable[[], str] | None = None
     """Draws the neighbourhood of a node."""
+    explore: str | None = None
+    """The address of this node on a page that `nfcgcn explore` wrote, if there is one."""
 
     @cached_property
     def svg(self) -> str:
@@ -82,6 +84,7 @@ class Reasons:
             columns=self.columns,
             rows=[[write_cell(cell) for cell in row] for row in self.top],
             how=self.how,
+            explore=self.explore,
         )
 
     @property

@@ -17,6 +17,8 @@ from nfcgcn.training.scores import SCORES
 from nfcgcn.training.values import Stopping
 
 Array = npt.NDArray[Any]
+EXPLORED = "explore.html"
+"""What `nfcgcn explore RUN --out RUN/explore.html` writes into a run folder; other pages of the run link to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Page:
     """``[M]``"""
     predictions: Array
     """``[M]``"""
+    explore: str | None = None
+    """The address of the page that `nfcgcn explore` wrote beside this one, if it is there."""
     reliability: tuple[Array, Array, Array] | None = None
     """Number of test nodes, accuracy and mean confidence in each range of confidence; None if they are not known."""
 

@@ -121,6 +121,19 @@ class Run:
     temperature: float = 1.0
     """What scores are divided by before the softmax; 1 unless `calibrate` fitted another."""
 
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = {
+            "epochs": f"{len(self.history):,}" + ", interrupted" * self.interrupted,
+            "best epoch": f"{self.best['epoch']:,}",
+            "validation accuracy": f"{self.best['val_accuracy']:.1%}",
+            "validation loss": f"{self.best['val_loss']:.4g}",
+            "training loss": f"{self.best['train_loss']:.4g}",
+            "time": f"{self.seconds:.1f} s",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>Run</caption>{cells}</table>"
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device of this name; "auto" is the GPU if there is one, else the CPU."""

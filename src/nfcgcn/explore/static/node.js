@@ -1,0 +1,155 @@
+// One node, in the steps of the paper's pipeline.
+import { barCell, cards, fill, make, percent, select, signed, step, table, write } from "./elements.js";
+import { heatTable } from "./feature_map.js";
+import { ask } from "./source.js";
+
+const FEW = 12;
+
+export class NodeView {
+  /** @param {HTMLElement} place @param {any} scene @param {(id: number) => void} onChoose */
+  constructor(place, scene, onChoose) {
+    this.place = place;
+    this.scene = scene;
+    this.onChoose = onChoose;
+    place.append(make("p", { class: "muted" }, "Click a node in the picture, or find one by its name, to see what the model makes of it."));
+  }
+
+  /** A node as a button that chooses it. @param {any} node */
+  link(node) {
+    const group = this.scene.model === null || node.predicted === undefined ? node.label : node.predicted;
+    const colour = group === null || group === undefined || group < 0 ? null : this.scene.colours[group];
+    const dot = colour === null ? null : make("span", { class: "dot", "--colour": colour });
+    return make("span", {}, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
+  }
+
+  /** @param {any} node the answer about it */
+  show(node) {
+    const maker = node.probabilities ? this.withModel(node) : this.withoutModel(node);
+    this.place.replaceChildren(...maker.filter((part) => part !== null));
+    this.place.scrollTop = 0;
+  }
+
+  /** @param {any} node */
+  head(node) {
+    const { classes } = this.scene;
+    const label = node.label < 0 ? "no label" : classes[node.label];
+    const facts = [["Label", label, node.part === "no part" ? "" : `${node.part} node`], ["Neighbours", String(node.degree), ""]];
+    if (node.predicted !== null) {
+      const verdict = node.label < 0 ? "" : node.label === node.predicted ? ", right" : ", wrong";
+      facts.unshift(["Predicted class", classes[node.predicted], `${percent(node.confidence)}${verdict}`]);
+    }
+    return [make("h2", {}, `Node ${node.name}`), cards(facts)];
+  }
+
+  /** @param {any} node */
+  withoutModel(node) {
+    const note = node.short && this.scene.model !== null ? make("p", { class: "note", role: "note" }, `This file has full answers for ${node.full} nodes, and this is not one of them. \`nfcgcn explore\` answers for every node.`) : null;
+    return [...this.head(node), note, node.columns ? step(1, "The node's columns") : null, this.columns(node), step(node.columns ? 2 : 1, "Neighbours"), this.neighbours(node)];
+  }
+
+  /** @param {any} node */
+  withModel(node) {
+    const reasons = make("div", {});
+    this.reasons = reasons;
+    this.mapPlace = make("div", {});
+    const parts = [...this.head(node), step(1, "The node's columns"), this.columns(node), step(2, node.map ? "Neighbours, and those drawn into slots" : "Neighbours"), this.neighbours(node)];
+    let number = 3;
+    if (node.map) {
+      parts.push(this.slots(node), step(number++, "Feature map"), this.mapPlace, step(number++, "Convolution: windows that answered most"), ...this.windows(node));
+      this.map(node, null);
+      parts.push(step(number++, "Graph convolutions"), make("p", { class: "muted" }, this.depth(node)));
+    }
+    parts.push(step(number++, "Class probabilities"), this.probabilities(node), step(number, "Reasons"), this.chooser(node), reasons);
+    this.why(node, node.predicted);
+    return parts;
+  }
+
+  /** @param {any} node */
+  columns(node) {
+    if (!node.columns) return null;
+    if (!node.columns.length) return make("p", { class: "muted" }, "All features of this node are 0.");
+    const rows = node.columns.map((/** @type {any} */ c) => [c.name, write(c.value)]);
+    const more = rows.length > FEW ? make("details", {}, make("summary", {}, `${node.num_columns} features that are not 0${rows.length < node.num_columns ? `; the largest ${rows.length}` : ""}`), table("More features", ["Feature", ">Value"], rows.slice(FEW))) : null;
+    return make("div", {}, table("Features", ["Feature", ">Value"], rows.slice(0, FEW)), more);
+  }
+
+  /** @param {any} node */
+  neighbours(node) {
+    if (!node.neighbours.length) return make("p", { class: "muted" }, "This node has no neighbours.");
+    const list = make("ul", { class: "chips" }, node.neighbours.map((/** @type {any} */ other) => make("li", {}, this.link(other))));
+    const left = node.degree - node.neighbours.length;
+    return make("div", {}, list, left > 0 ? make("p", { class: "muted" }, `and ${left} more`) : null);
+  }
+
+  /** @param {any} node */
+  slots(node) {
+    const drawn = node.map.slots.filter((/** @type {any} */ s) => !s.own).length;
+    const copies = node.map.slots.length - 1 - drawn;
+    return make("p", { class: "muted" }, `The map has ${node.map.slots.length} slots: the node itself, ${drawn} of its ${node.degree} neighbours drawn at random${copies ? `, and ${copies} more of the node itself` : ""}.`);
+  }
+
+  /** Draw the map, coloured by values or by contributions. @param {any} node @param {any} why */
+  map(node, why) {
+    const { slots, features, cells, num_features: count, kernel_size: size, stride } = node.map;
+    const kinds = [["values", "values"], ...(why?.cells ? [["contributions", `contributions to ${this.scene.classes[why.target]}`]] : [])];
+    const kind = kinds.length > 1 && this.mapKind === "contributions" ? "contributions" : "values";
+    let shown = cells;
+    if (kind === "contributions") {
+      const column = new Map(features.map((/** @type {any} */ f, /** @type {number} */ d) => [f.feature, d]));
+      shown = cells.map((/** @type {number[]} */ row) => row.map(() => 0));
+      for (const [slot, feature, added] of why.cells) if (column.has(feature)) shown[slot][column.get(feature)] = added;
+    }
+    const rows = slots.map((/** @type {any} */ s, /** @type {number} */ j) => ({ text: `slot ${j}: ${s.name}`, node: make("span", {}, s.own ? `${s.name}${j ? " again" : " (itself)"}` : s.name) }));
+    const less = features.length < count ? ` Of ${count} such features, the ${features.length} with the largest values are shown.` : "";
+    this.mapPlace.replaceChildren(
+      make("label", {}, "Colour the cells by ", select(/** @type {any} */ (kinds), kind, (/** @type {string} */ value) => { this.mapKind = value; this.map(node, why); })),
+      heatTable("Feature map", rows, features.map((/** @type {any} */ f) => f.name.replace(/^feature (?=\d+$)/, "")), shown),
+      make("p", { class: "muted" }, `One row per slot, one column per feature that is not 0 in any of them, in the order of the table.${less} Filters slide over this map, ${size} features at a time by ${stride}. Blue is positive, orange negative.`));
+  }
+
+  /** @param {any} node */
+  windows(node) {
+    const { windows, shape, activation } = node.map;
+    const rows = windows.map((/** @type {any} */ w) => [
+      `filter ${w.filter}`, `${w.first} to ${w.last}${shape[0] > 1 ? `, slots ${w.slots[0]} to ${w.slots[1]}` : ""}`, w.mostly, signed(activation === "none" ? w.answer : w.after)]);
+    return [table("Windows that answered most", ["Filter", "Features", "Mostly because of", ">Answer"], rows),
+      make("p", { class: "muted" }, `${shape[1]} filters answer at ${shape[0] * shape[2]} places each${activation === "none" ? "" : `, followed by ${activation}`}. These are the largest answers of either sign.`)];
+  }
+
+  /** @param {any} node */
+  depth(node) {
+    if (!node.depth) return "This model has none: a linear layer reads the answers of the filters.";
+    const layers = node.depth === 1 ? "One layer mixes" : `${node.depth} layers mix`;
+    return `${layers} what the filters said about this node with what they said about its neighbours, each weighted by 1 / √(degrees). So the score depends on nodes up to ${node.depth + 1} edges away.`;
+  }
+
+  /** @param {any} node */
+  probabilities(node) {
+    const order = node.probabilities.map((/** @type {number} */ _, /** @type {number} */ c) => c).sort((/** @type {number} */ a, /** @type {number} */ b) => node.probabilities[b] - node.probabilities[a]);
+    const rows = order.map((/** @type {number} */ c) => {
+      const cells = [make("th", { scope: "row" }, this.scene.classes[c], c === node.label ? make("small", { class: "muted" }, " label") : null), barCell(node.probabilities[c], percent(node.probabilities[c]))];
+      if (node.draws > 1) cells.push(make("td", { class: "number" }, `${percent(node.mean[c])} ± ${(100 * node.spread[c]).toFixed(1)}`));
+      return cells;
+    });
+    return table("Class probabilities", ["Class", ">Probability", ...(node.draws > 1 ? [`>Mean ± deviation, ${node.draws} draws`] : [])], rows);
+  }
+
+  /** @param {any} node */
+  chooser(node) {
+    const options = this.scene.classes.map((/** @type {string} */ name, /** @type {number} */ c) => [String(c), c === node.predicted ? `${name} (predicted)` : name]);
+    return make("label", {}, "Why, or why not, ", select(options, String(node.predicted), (value) => this.why(node, Number(value))));
+  }
+
+  /** @param {any} node @param {number} target */
+  async why(node, target) {
+    await fill(/** @type {any} */ (this.reasons), async () => {
+      const why = await ask({ ask: "why", node: node.node, target });
+      if (node.map) this.map(node, why);
+      const rows = why.reasons.map((/** @type {any} */ r) => [
+        make("th", { scope: "row" }, this.link({ node: r.node, name: r.name, label: -1 })), r.hops < this.scene.num_nodes ? r.hops : "no path", r.feature_name, write(r.value),
+        make("td", { class: `number ${r.contribution > 0 ? "plus" : "minus"}` }, signed(r.contribution))]);
+      return [make("p", {}, make("strong", {}, why.title), "."), cards(why.cards), rows.length ? table("Largest contributions", ["Node", ">Edges away", "Feature", ">Value", ">Contribution"], rows) : null,
+        why.count > rows.length ? make("p", { class: "muted" }, `The largest ${rows.length} of ${why.count} contributions.`) : null, ...why.how.map((/** @type {string} */ text) => make("p", { class: "muted" }, text))];
+    });
+  }
+}

@@ -1,0 +1,191 @@
+// The graph, drawn by sigma.
+import { make } from "./elements.js";
+import { seen } from "./colours.js";
+
+const MANY_EDGES = 3000;
+const MANY_NODES = 1000;
+
+export class Picture {
+  /** @param {HTMLElement} place @param {(id: number) => void} onChoose */
+  constructor(place, onChoose) {
+    this.place = place;
+    this.onChoose = onChoose;
+    /** @type {any} */ this.sigma = null;
+    /** @type {any} */ this.scene = null;
+    /** @type {import("./colours.js").Grouping | null} */ this.grouping = null;
+    /** @type {(i: number) => boolean} */ this.isShown = () => true;
+    /** @type {number | null} */ this.chosen = null;
+    /** @type {Set<number>} */ this.near = new Set();
+    /** @type {Map<number, number>} */ this.index = new Map();
+    this.ink = this.card = this.line = "";
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.dark.addEventListener("change", () => this.restyle());
+    place.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** Show a scene. @param {any} scene @param {string} positions */
+  show(scene, positions) {
+    this.sigma?.kill();
+    this.sigma = null;
+    this.scene = scene;
+    this.place.replaceChildren();
+    this.index = new Map(scene.nodes.id.map((/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
+    const graph = new graphology.UndirectedGraph({ allowSelfLoops: false });
+    const [x, y] = scene.positions[positions];
+    const small = scene.names.length < 300 ? 2 : 1;
+    for (let i = 0; i < scene.names.length; i++) {
+      graph.addNode(String(i), { x: x[i], y: y[i], size: small * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
+    }
+    const [ones, others] = scene.edges;
+    for (let e = 0; e < ones.length; e++) graph.addEdge(String(ones[e]), String(others[e]));
+    this.drawn = graph.size;
+    this.graph = graph;
+    try {
+      this.sigma = new Sigma(graph, this.place, this.settings());
+    } catch (error) {
+      this.place.replaceChildren(make("p", { class: "message" }, "This browser cannot draw the picture (it needs WebGL). Search and lists work without it."));
+      return;
+    }
+    this.restyle();
+    this.sigma.on("clickNode", (/** @type {any} */ { node }) => this.onChoose(scene.nodes.id[Number(node)]));
+    this.sigma.on("enterNode", () => (this.place.style.cursor = "pointer"));
+    this.sigma.on("leaveNode", () => (this.place.style.cursor = ""));
+  }
+
+  /** @returns {any} */
+  settings() {
+    const programs = Sigma.rendering;
+    return {
+      nodeReducer: (/** @type {string} */ node, /** @type {any} */ data) => this.reduceNode(Number(node), data),
+      edgeReducer: (/** @type {string} */ edge, /** @type {any} */ data) => this.reduceEdge(edge, data),
+      nodeProgramClasses: { circle: programs.NodePointProgram },
+      edgeProgramClasses: { line: programs.EdgeLineProgram, thick: programs.EdgeRectangleProgram },
+      defaultEdgeType: "line",
+      defaultDrawNodeHover: (/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ data, /** @type {any} */ settings) => this.drawLabel(context, data, settings),
+      hideEdgesOnMove: this.drawn > MANY_EDGES,
+      hideLabelsOnMove: this.graph.order > MANY_NODES,
+      labelRenderedSizeThreshold: 9,
+      labelDensity: 0.4,
+      labelFont: "system-ui, sans-serif",
+      labelSize: 12,
+      zIndex: true,
+      minCameraRatio: 0.005,
+      maxCameraRatio: 4,
+      allowInvalidContainer: true,
+      stagePadding: 24,
+    };
+  }
+
+  /** @param {number} i @param {any} data */
+  reduceNode(i, data) {
+    const isChosen = i === this.chosen;
+    if (!this.isShown(i) && !isChosen) return { ...data, hidden: true };
+    const group = this.grouping?.groups[this.grouping.of(i)];
+    const colour = seen(group?.colour ?? "#888888", this.dark.matches);
+    if (isChosen) return { ...data, color: colour, size: data.size + 5, highlighted: true, zIndex: 2 };
+    return this.near.has(i) ? { ...data, color: colour, size: data.size + 1.5, zIndex: 1 } : { ...data, color: colour };
+  }
+
+  /** @param {string} edge @param {any} data */
+  reduceEdge(edge, data) {
+    const [one, other] = this.graph.extremities(edge).map(Number);
+    if (one === this.chosen || other === this.chosen) return { ...data, color: this.ink, type: "thick", size: 1.6, zIndex: 1, hidden: !this.isShown(one) && !this.isShown(other) };
+    return { ...data, color: this.line, hidden: !this.isShown(one) || !this.isShown(other) };
+  }
+
+  /** The label of the chosen node and of the one under the pointer, in the page's colours. @param {CanvasRenderingContext2D} context @param {any} data @param {any} settings */
+  drawLabel(context, data, settings) {
+    const text = data.label.length > 60 ? data.label.slice(0, 59) + "…" : data.label;
+    context.font = `600 ${settings.labelSize}px ${settings.labelFont}`;
+    const width = context.measureText(text).width;
+    const [left, top] = [data.x + data.size + 3, data.y - settings.labelSize / 2 - 4];
+    context.fillStyle = this.card;
+    context.strokeStyle = this.ink;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.arc(data.x, data.y, data.size + 2, 0, 2 * Math.PI);
+    context.stroke();
+    context.beginPath();
+    context.roundRect(left, top, width + 12, settings.labelSize + 8, 4);
+    context.fill();
+    context.lineWidth = 0.5;
+    context.stroke();
+    context.fillStyle = this.ink;
+    context.fillText(text, left + 6, data.y + settings.labelSize / 3);
+  }
+
+  /** Take the colours of the page, light or dark. */
+  restyle() {
+    if (!this.sigma) return;
+    const style = getComputedStyle(document.body);
+    const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+    [this.ink, this.card] = [colour("--ink"), colour("--card")];
+    // Sigma adds colours up as they are: the parts of one that is see-through must be multiplied by its share before.
+    this.line = this.dark.matches ? "rgba(33, 37, 42, 0.25)" : "rgba(27, 31, 36, 0.25)";
+    this.sigma.setSetting("labelColor", { color: this.ink });
+    this.refresh();
+  }
+
+  refresh() {
+    this.sigma?.refresh();
+  }
+
+  /** Move the nodes to other positions. @param {string} positions */
+  move(positions) {
+    const [x, y] = this.scene.positions[positions];
+    this.graph.updateEachNodeAttributes((/** @type {string} */ node, /** @type {any} */ data) => ({ ...data, x: x[Number(node)], y: y[Number(node)] }), { attributes: ["x", "y"] });
+    this.refresh();
+  }
+
+  /** Mark a node, with lines to its neighbours, and bring it into sight. @param {number} id @param {number[]} neighbours @param {boolean} bring */
+  choose(id, neighbours, bring) {
+    this.chosen = this.index.get(id) ?? null;
+    this.near = new Set(neighbours.flatMap((other) => this.index.get(other) ?? []));
+    if (this.chosen !== null && !this.scene.edges[0].length) {
+      this.graph.clearEdges(); // of the node chosen before
+      for (const i of this.near) this.graph.addEdge(String(this.chosen), String(i));
+    }
+    this.refresh();
+    if (bring && this.chosen !== null && this.sigma) {
+      const { x, y } = this.sigma.getNodeDisplayData(String(this.chosen));
+      this.go({ x, y, ratio: Math.min(this.sigma.getCamera().ratio, 0.35) });
+    }
+  }
+
+  /** @param {Record<string, number>} state */
+  go(state) {
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.sigma?.getCamera().animate(state, { duration: still ? 0 : 250 });
+  }
+
+  /** @param {number} factor */
+  zoom(factor) {
+    if (this.sigma) this.go({ ratio: this.sigma.getCamera().getBoundedRatio(this.sigma.getCamera().ratio * factor) });
+  }
+
+  all() {
+    this.go({ x: 0.5, y: 0.5, ratio: 1, angle: 0 });
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const camera = this.sigma?.getCamera();
+    if (!camera || event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = camera.ratio * 0.12;
+    /** @type {Record<string, () => void>} */
+    const keys = {
+      ArrowLeft: () => this.go({ x: camera.x - by }),
+      ArrowRight: () => this.go({ x: camera.x + by }),
+      ArrowUp: () => this.go({ y: camera.y + by }),
+      ArrowDown: () => this.go({ y: camera.y - by }),
+      "+": () => this.zoom(1 / 1.5),
+      "=": () => this.zoom(1 / 1.5),
+      "-": () => this.zoom(1.5),
+      0: () => this.all(),
+    };
+    const action = keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+}

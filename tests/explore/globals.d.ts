@@ -1,0 +1,2 @@
+declare const graphology: any;
+declare const Sigma: any;

@@ -1,0 +1,305 @@
+"""The page in a real browser: every view, wide and narrow, by keyboard alone, and as a screen reader gets it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+
+import pytest
+from small_run import HOSTILE, small_graph
+
+from browser import CHROMIUM
+from nfcgcn.explore import Explorer, Server, Subject, page, page_file
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH"),
+]
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = playwright.expect
+FLAGS = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(explorer):
+    explorer.prepare()
+    with Server(explorer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Opened:
+    """A page, and what went wrong on it."""
+
+    def __init__(self, browser, link, width=1400, scheme="light"):
+        height = 900 if width > 600 else 844
+        self.page = browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        self.errors = []
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append(dialog.message), dialog.dismiss()))
+        self.page.goto(link)
+        expect(self.page.locator("#picture canvas").first).to_be_attached()
+
+    def role(self, role, name=None, **options):
+        return self.page.get_by_role(role, name=name, **options)
+
+    def choose(self, name):
+        self.page.fill("#search", name)
+        self.role("option", name, exact=True).click()
+        expect(self.role("heading", f"Node {name}", exact=True)).to_be_visible()
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_selector("[aria-busy]", state="detached")
+
+    def tab(self, name):
+        self.role("tab", name).click()
+        expect(self.role("tabpanel", name)).to_be_visible()
+        self.settle()
+
+    @property
+    def width(self):
+        return self.page.evaluate("document.documentElement.scrollWidth")
+
+    def rows(self, name):
+        """The cells of a table, row by row."""
+        rows = self.role("group", name, exact=True).locator("tbody tr")
+        return [[" ".join(t.split()) for t in row.locator("th, td").all_inner_texts()] for row in rows.all()]
+
+
+@pytest.fixture
+def opened(browser, server):
+    """Opens the page; nothing may go wrong on it."""
+    pages = []
+
+    def open_page(width=1400, scheme="light", link=None):
+        pages.append(Opened(browser, link or server.link, width, scheme))
+        return pages[-1]
+
+    yield open_page
+    for one in pages:
+        one.page.close()
+        assert one.errors == []
+
+
+def percent(share):
+    return f"{100 * share:.1f}%"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+def test_every_view(opened, explorer, width, scheme):
+    shown = opened(width, scheme)
+    ground = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(245, 246, 248)" if scheme == "light" else "rgb(17, 20, 25)")
+    shown.choose("node 4")
+    answer = explorer.answer({"ask": "node", "node": 4})
+    listed = {row[0].removesuffix(" label"): row[1:] for row in shown.rows("Class probabilities")}
+    for c, name in enumerate(explorer.subject.classes):
+        spread = f"{percent(answer['mean'][c])} ± {100 * answer['spread'][c]:.1f}"
+        assert listed[name] == [percent(answer["probabilities"][c]), spread]
+    why = explorer.answer({"ask": "why", "node": 4, "target": answer["predicted"]})
+    assert len(shown.rows("Largest contributions")) == min(len(why["reasons"]), 40)
+    added = float(shown.rows("Largest contributions")[0][-1])
+    assert added == pytest.approx(why["reasons"][0]["contribution"], rel=1e-3)
+    other = 1 - answer["predicted"]
+    shown.role("combobox", "Why, or why not,", exact=True).select_option(str(other))
+    expect(shown.page.get_by_text("What speaks for class")).to_be_visible()
+    assert shown.role("group", "Feature map, scrolls sideways").locator("tbody tr").count() == 3
+    for view in ("What if", "Filters", "Mistakes"):
+        shown.tab(view)
+        assert shown.width <= width
+    cell = max(explorer.answer({"ask": "mistakes", "part": "test"})["cells"], key=len)
+    true, predicted = (explorer.subject.classes[int(part)] for part in cell.split("-"))
+    ids = explorer.answer({"ask": "mistakes", "part": "test"})["cells"][cell]
+    shown.role("button", f"{len(ids)} of class {true} predicted as {predicted}", exact=True).click()
+    assert len(shown.rows(f"{true} predicted as {predicted}")) == len(ids)
+    expect(shown.page.locator("#note")).to_have_text(f"{len(ids)} of 40 nodes shown. ")
+    shown.role("button", "Compare").click()
+    shown.settle()
+    separate = explorer.answer({"ask": "separate", "one": 0, "other": 1})["features"]
+    assert [row[0] for row in shown.rows("What tells two classes apart")] == [f["name"] for f in separate]
+
+
+def test_what_if(opened, explorer):
+    shown = opened()
+    shown.choose("node 4")
+    shown.tab("What if")
+    shown.role("combobox", "Feature", exact=True).fill("word 3")
+    shown.role("spinbutton", "Value").fill("2.5")
+    shown.role("button", "Set feature").click()
+    shown.page.get_by_label("Another node, by name").fill("node 39")
+    shown.role("button", "Add edge").click()
+    removed = shown.role("combobox", "Neighbour", exact=True).input_value()
+    shown.role("button", "Remove edge").click()
+    shown.role("button", "Draw other neighbours").click()
+    expect(shown.role("button", "Undo: draw 1 of its neighbours")).to_be_visible()
+    shown.settle()
+    asked = {"features": {"3": 2.5}, "add": [39], "remove": [int(removed)], "draw": 1}
+    answer = explorer.answer({"ask": "what if", "node": 4, **asked})
+    rows = {row[0]: row[1:3] for row in shown.rows("Probabilities before and after")}
+    for c, name in enumerate(explorer.subject.classes):
+        assert rows[name] == [percent(answer["before"][c]), percent(answer["after"][c])]
+    for undo in shown.role("button", re.compile("^Undo: ")).all()[::-1]:
+        undo.click()
+    shown.settle()
+    assert all(row[3] == "0.0" for row in shown.rows("Probabilities before and after"))
+    shown.page.get_by_label("Another node, by name").fill("nobody")
+    shown.role("button", "Add edge").click()
+    expect(shown.page.get_by_text('There is no node "nobody" in the picture.').first).to_be_visible()
+
+
+def test_the_picture(opened):
+    shown = opened()
+    note = shown.page.locator("#note")
+    shown.role("combobox", "Colour", exact=True).select_option("error")
+    shown.role("button", re.compile("^right")).click()
+    expect(note).to_contain_text("of 40 nodes shown")
+    assert shown.role("button", re.compile("^right")).get_attribute("aria-pressed") == "false"
+    shown.role("button", re.compile("^right")).click()
+    expect(note).to_have_text("")
+    for way in ("class", "prediction", "confidence", "part", "degree"):
+        shown.role("combobox", "Colour", exact=True).select_option(way)
+        assert shown.page.locator("#legend button").count() >= 1
+    shown.role("combobox", "Positions", exact=True).select_option("structure")
+    for show, text in (("test", "10 of 40"), ("found", "0 of 40")):
+        shown.role("combobox", "Show", exact=True).select_option(show)
+        expect(note).to_contain_text(f"{text} nodes shown")
+    shown.page.fill("#search", "node 1")
+    expect(note).to_contain_text("11 of 40 nodes shown")
+    for button in ("Zoom in", "Zoom out", "Show all"):
+        shown.role("button", button).click()
+
+
+def test_with_the_keyboard_alone(opened):
+    shown = opened()
+    press = shown.page.keyboard.press
+    focused = "document.activeElement.id"
+
+    def tab_to(name):
+        for _ in range(40):
+            press("Tab")
+            if shown.page.evaluate(focused) == name:
+                return
+        raise AssertionError(f"no way to {name}")
+
+    tab_to("search")
+    shown.page.keyboard.type("node 1")
+    expect(shown.role("option").first).to_be_visible()
+    press("ArrowDown")
+    active = shown.page.locator("#search").get_attribute("aria-activedescendant")
+    name = shown.page.locator(f"#{active}").inner_text()
+    assert shown.page.locator(f"#{active}").get_attribute("aria-selected") == "true"
+    press("Enter")
+    expect(shown.role("heading", f"Node {name}", exact=True)).to_be_visible()
+    tab_to("picture")
+    for key in ("ArrowLeft", "ArrowUp", "+", "-", "0"):
+        press(key)
+    tab_to("tab-node")
+    for view in ("What if", "Filters", "Mistakes"):
+        press("ArrowRight")
+        expect(shown.role("tab", view, selected=True)).to_be_focused()
+    press("ArrowRight")
+    expect(shown.role("tab", "Node", selected=True)).to_be_focused()
+
+
+def test_what_a_screen_reader_gets(opened):
+    shown = opened()
+    shown.choose("node 4")
+    tree = shown.page.locator("body").aria_snapshot()
+    for part in (
+        'combobox "Find a node"',
+        'combobox "Colour"',
+        'group "Zoom"',
+        'button "Zoom in"',
+        'group "Legend; press an entry to hide its nodes"',
+        'tablist "Questions"',
+        'tab "Node" [selected]',
+        'tabpanel "Node"',
+        'heading "Node node 4" [level=2]',
+        'group "Class probabilities"',
+        "status: Node node 4 chosen",
+    ):
+        assert part in tree, part
+    nameless = [line for line in tree.splitlines() if re.fullmatch(r"\s*- (button|combobox|textbox|link|tab)", line)]
+    assert nameless == []
+
+
+def test_hostile_names_stay_text(opened, explorer):
+    shown = opened()
+    shown.choose(HOSTILE)
+    for view in ("What if", "Filters", "Mistakes", "Node"):
+        shown.tab(view)
+    assert shown.page.locator("script").count() == 4
+    assert HOSTILE in shown.page.locator("#view-node").inner_text()
+
+
+def test_fifty_random_clicks_and_what_ifs(opened):
+    shown = opened()
+    rng = random.Random(0)
+    box = shown.page.locator("#picture").bounding_box()
+    shown.choose("node 4")
+    for turn in range(50):
+        if turn % 2:
+            shown.page.mouse.click(box["x"] + rng.random() * box["width"], box["y"] + rng.random() * box["height"])
+            continue
+        buttons = shown.page.locator("main button:visible, main select:visible")
+        chosen = buttons.nth(rng.randrange(buttons.count()))
+        if chosen.evaluate("e => e.tagName") == "SELECT":
+            values = chosen.locator("option").evaluate_all("options => options.map(o => o.value)")
+            chosen.select_option(rng.choice(values))
+        else:
+            chosen.click()
+        if turn % 10 == 0:
+            shown.role("tab", "What if").click()
+    shown.settle()
+
+
+def test_the_first_node_of_a_link(opened, server):
+    shown = opened(link=f"{server.link}#node=node%207")
+    expect(shown.role("heading", "Node node 7")).to_be_visible()
+
+
+def test_a_file_without_a_server(opened, explorer, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_NODES_IN_A_FILE", 2)
+    (tmp_path / "page.html").write_text(page_file(explorer, first=4), encoding="utf-8")
+    shown = opened(link=(tmp_path / "page.html").as_uri())
+    expect(shown.role("heading", "Node node 4")).to_be_visible()
+    shown.settle()
+    assert shown.rows("Largest contributions")
+    assert shown.role("tab", "What if").count() == 0
+    for view in ("Filters", "Mistakes"):
+        shown.tab(view)
+        assert shown.page.get_by_role("note").count() == 0
+    full = json.loads(shown.page.locator("#data").text_content())["full"]
+    other = next(i for i in range(1, 40) if i not in full)
+    shown.choose(f"node {other}")
+    expect(shown.page.get_by_text("This file has full answers for 2 nodes")).to_be_visible()
+
+
+def test_a_graph_before_training(browser):
+    with Server(Explorer(Subject(small_graph()))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        shown = Opened(browser, server.link)
+        shown.choose("node 4")
+        assert shown.role("tab").all_inner_texts() == ["Node"]
+        assert shown.errors == []
+        shown.page.close()
+        server.shutdown()
+        thread.join()
