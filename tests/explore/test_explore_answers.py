@@ -45,7 +45,7 @@ def test_probabilities_are_those_of_predict(explorer, run_folder, run):
         answer = ask(explorer, "node", node=node)
         assert answer["name"] == rows[node][0]
         assert explorer.subject.classes[answer["predicted"]] == rows[node][1]
-        assert [f"{p:.6g}" for p in answer["probabilities"]] == rows[node][2:]
+        assert [f"{p:.6g}" for p in answer["probabilities"]] == rows[node][6:]
         assert (answer["mean"], answer["spread"]) == (over.probabilities[node].tolist(), over.spread[node].tolist())
     assert any(max(ask(explorer, "node", node=n)["spread"]) > 0 for n in range(40))
 

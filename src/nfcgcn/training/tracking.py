@@ -43,6 +43,9 @@ class TensorBoardTracker:
     """Writes the figures of every epoch for TensorBoard, in one folder per seed: ``tensorboard --logdir FOLDER``.
 
     ``settings`` are shown as a text beside the curves. Needs the package tensorboard: ``pip install 'nfcgcn[track]'``.
+
+    >>> tracker = TensorBoardTracker("runs/track")  # doctest: +SKIP
+    >>> run = nfcgcn.fit(model, graph, split, track=tracker)  # doctest: +SKIP
     """
 
     def __init__(self, folder: Path | str, *, settings: Mapping[str, Any] | None = None) -> None:

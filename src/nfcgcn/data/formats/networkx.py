@@ -71,6 +71,9 @@ def from_igraph(graph: Any, *, name: str = "graph", **options: Any) -> Graph:
 
     Vertex attributes are read like node attributes there; the attribute "name", if there is one, has the names of the
     nodes.
+
+    >>> from_igraph(igraph.Graph.Famous("Zachary"), features="walk")  # doctest: +SKIP
+    Graph('graph', nodes=34, edges=78, features=8 dense, classes=0)
     """
     rows = [dict(vertex.attributes()) for vertex in graph.vs]
     names = [str(row.pop("name", number)) for number, row in enumerate(rows)]
