@@ -19,6 +19,7 @@ export class Picture {
     /** @type {Set<number>} */ this.near = new Set();
     /** @type {Map<number, number>} */ this.index = new Map();
     this.ink = this.card = this.line = "";
+    this.drawn = 0;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.restyle());
     place.addEventListener("keydown", (event) => this.onKey(event));
@@ -33,9 +34,9 @@ export class Picture {
     this.index = new Map(scene.nodes.id.map((/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
     const graph = new graphology.UndirectedGraph({ allowSelfLoops: false });
     const [x, y] = scene.positions[positions];
-    const small = scene.names.length < 300 ? 2 : 1;
+    const scale = scene.names.length < 300 ? 2 : scene.names.length < 5000 ? 1 : 0.6;
     for (let i = 0; i < scene.names.length; i++) {
-      graph.addNode(String(i), { x: x[i], y: y[i], size: small * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
+      graph.addNode(String(i), { x: x[i], y: y[i], size: scale * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
     }
     const [ones, others] = scene.edges;
     for (let e = 0; e < ones.length; e++) graph.addEdge(String(ones[e]), String(others[e]));
@@ -148,7 +149,9 @@ export class Picture {
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
     [this.ink, this.card] = [colour("--ink"), colour("--card")];
     // Sigma adds colours up as they are: the parts of one that is see-through must be multiplied by its share before.
-    this.line = this.dark.matches ? "rgba(33, 37, 42, 0.25)" : "rgba(27, 31, 36, 0.25)";
+    const share = Math.min(0.5, Math.max(0.06, 700 / (this.drawn || 1)));
+    const parts = (this.dark.matches ? [150, 165, 185] : [110, 125, 145]).map((part) => Math.round(part * share));
+    this.line = `rgba(${parts.join(", ")}, ${share})`;
   }
 
   restyle() {
