@@ -8,7 +8,7 @@ import re
 import threading
 
 import pytest
-from small_run import HOSTILE, small_graph
+from small_run import HOSTILE
 
 from browser import CHROMIUM
 from nfcgcn.explore import Explorer, Server, Subject, page, page_file
@@ -292,13 +292,23 @@ def test_a_file_without_a_server(opened, explorer, tmp_path, monkeypatch):
     expect(shown.page.get_by_text("This file has full answers for 2 nodes")).to_be_visible()
 
 
-def test_a_graph_before_training(browser):
-    with Server(Explorer(Subject(small_graph()))) as server:
+def test_a_graph_before_training_with_many_nodes(browser, make_graph):
+    graph = make_graph(1100, 12, sparse=False)
+    with Server(Explorer(Subject(graph))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         shown = Opened(browser, server.link)
-        shown.choose("node 4")
+        shown.choose("4")
         assert shown.role("tab").all_inner_texts() == ["Node"]
+        # While it is dragged, a large picture is shifted; then it is drawn anew.
+        layer, box = shown.page.locator("#picture canvas.sigma-nodes"), shown.page.locator("#picture").bounding_box()
+        shown.page.mouse.move(box["x"] + 30, box["y"] + 30)
+        shown.page.mouse.down()
+        shown.page.mouse.move(box["x"] + 60, box["y"] + 50)
+        shown.page.mouse.move(box["x"] + 80, box["y"] + 60)
+        expect(layer).to_have_attribute("style", re.compile(r"transform: translate\([1-9]"))
+        shown.page.mouse.up()
+        expect(layer).not_to_have_attribute("style", re.compile("translate"))
         assert shown.errors == []
         shown.page.close()
         server.shutdown()

@@ -4,6 +4,7 @@ import { seen } from "./colours.js";
 
 const MANY_EDGES = 3000;
 const MANY_NODES = 1000;
+const REST = 120; // milliseconds without a move after which the picture is drawn anew
 
 export class Picture {
   /** @param {HTMLElement} place @param {(id: number) => void} onChoose */
@@ -18,6 +19,7 @@ export class Picture {
     /** @type {Set<number>} */ this.near = new Set();
     /** @type {Map<number, number>} */ this.index = new Map();
     this.ink = this.card = this.line = "";
+    this.drawn = 0;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.restyle());
     place.addEventListener("keydown", (event) => this.onKey(event));
@@ -32,24 +34,50 @@ export class Picture {
     this.index = new Map(scene.nodes.id.map((/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
     const graph = new graphology.UndirectedGraph({ allowSelfLoops: false });
     const [x, y] = scene.positions[positions];
-    const small = scene.names.length < 300 ? 2 : 1;
+    const scale = scene.names.length < 300 ? 2 : scene.names.length < 5000 ? 1 : 0.6;
     for (let i = 0; i < scene.names.length; i++) {
-      graph.addNode(String(i), { x: x[i], y: y[i], size: small * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
+      graph.addNode(String(i), { x: x[i], y: y[i], size: scale * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
     }
     const [ones, others] = scene.edges;
     for (let e = 0; e < ones.length; e++) graph.addEdge(String(ones[e]), String(others[e]));
     this.drawn = graph.size;
     this.graph = graph;
+    this.takeColours();
     try {
       this.sigma = new Sigma(graph, this.place, this.settings());
     } catch (error) {
       this.place.replaceChildren(make("p", { class: "message" }, "This browser cannot draw the picture (it needs WebGL). Search and lists work without it."));
       return;
     }
-    this.restyle();
+    if (graph.order > MANY_NODES) this.glide();
     this.sigma.on("clickNode", (/** @type {any} */ { node }) => this.onChoose(scene.nodes.id[Number(node)]));
     this.sigma.on("enterNode", () => (this.place.style.cursor = "pointer"));
     this.sigma.on("leaveNode", () => (this.place.style.cursor = ""));
+  }
+
+  /** While a large picture is only moved, shift what is drawn, and draw anew when it rests: without a GPU drawing is slow. */
+  glide() {
+    const { sigma } = this;
+    const camera = sigma.getCamera();
+    const draw = sigma.scheduleRender.bind(sigma);
+    /** @type {HTMLElement[]} */
+    const layers = Object.entries(sigma.getCanvases()).flatMap(([name, layer]) => (name === "mouse" ? [] : [layer]));
+    let drawn = camera.getState();
+    let timer = 0;
+    const shift = (/** @type {string} */ by) => layers.forEach((layer) => (layer.style.transform = by));
+    sigma.on("afterRender", () => {
+      drawn = camera.getState();
+      shift("");
+    });
+    sigma.scheduleRender = () => {
+      const now = camera.getState();
+      clearTimeout(timer);
+      if (now.ratio !== drawn.ratio || now.angle !== drawn.angle || (now.x === drawn.x && now.y === drawn.y)) return draw();
+      const [was, is] = [drawn, now].map((cameraState) => sigma.framedGraphToViewport({ x: 0.5, y: 0.5 }, { cameraState }));
+      shift(`translate(${is.x - was.x}px, ${is.y - was.y}px)`);
+      timer = setTimeout(draw, REST);
+      return sigma;
+    };
   }
 
   /** @returns {any} */
@@ -68,6 +96,7 @@ export class Picture {
       labelDensity: 0.4,
       labelFont: "system-ui, sans-serif",
       labelSize: 12,
+      labelColor: { color: this.ink },
       zIndex: true,
       minCameraRatio: 0.005,
       maxCameraRatio: 4,
@@ -115,19 +144,24 @@ export class Picture {
   }
 
   /** Take the colours of the page, light or dark. */
-  restyle() {
-    if (!this.sigma) return;
+  takeColours() {
     const style = getComputedStyle(document.body);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
     [this.ink, this.card] = [colour("--ink"), colour("--card")];
     // Sigma adds colours up as they are: the parts of one that is see-through must be multiplied by its share before.
-    this.line = this.dark.matches ? "rgba(33, 37, 42, 0.25)" : "rgba(27, 31, 36, 0.25)";
-    this.sigma.setSetting("labelColor", { color: this.ink });
+    const share = Math.min(0.5, Math.max(0.06, 700 / (this.drawn || 1)));
+    const parts = (this.dark.matches ? [150, 165, 185] : [110, 125, 145]).map((part) => Math.round(part * share));
+    this.line = `rgba(${parts.join(", ")}, ${share})`;
+  }
+
+  restyle() {
+    this.takeColours();
+    this.sigma?.setSetting("labelColor", { color: this.ink });
     this.refresh();
   }
 
   refresh() {
-    this.sigma?.refresh();
+    this.sigma?.scheduleRefresh();
   }
 
   /** Move the nodes to other positions. @param {string} positions */
