@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from nfcgcn.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ClassifierConfig(Settings):
-    """The settings that every model has."""
+    """The settings that every model with features has."""
 
     feature_scale: FeatureScale = setting(
         "given", "features as they are, or each node's divided by their sum or by their Euclidean norm"
@@ -25,7 +26,11 @@ class ClassifierConfig(Settings):
 class NodeClassifier(nn.Module, ABC):
     """A model called as ``model(x, edge_index)``, which returns class scores ``[N, out_channels]``."""
 
-    def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
+    reads_features: ClassVar[bool] = True
+    """Whether the scores depend on the features, and not on the edges alone."""
+    config: Any
+
+    def __init__(self, in_channels: int, out_channels: int, config: Settings) -> None:
         super().__init__()
         prepare()
         if out_channels < 1:
