@@ -29,19 +29,20 @@ def two_groups(lone=2):
 
 
 def vectors(model, graph, seed=0, **settings):
-    return embed(make_config(model, settings=settings_for(model, **settings)).build(graph, seed), graph)
+    return embed(make_config(model, settings=settings_for(model, **settings)).build_for(0, 1, seed=seed), graph)
 
 
 @pytest.mark.parametrize("model", WITHOUT_FEATURES)
 def test_groups_are_apart_and_a_few_labels_tell_them(model):
     graph = two_groups()
-    config = make_config(model, graph=graph, settings={**settings_for(model), "epochs": 100, "learning_rate": 0.1})
+    # Within a group one eigenvector is as good as another; only the first one tells the groups apart.
+    settings = settings_for(model, hidden_channels=1 if model == "eigenmaps" else 8)
+    config = make_config(model, graph=graph, settings={**settings, "epochs": 100, "learning_rate": 0.1})
     split = nfcgcn.Split(np.array([1, 2, 13, 14]), np.array([3, 4, 15, 16]), np.zeros(0, np.int64))
     net = config.build(graph, 0)
     nfcgcn.fit(net, graph, split, config.training)
     found = nfcgcn.predict(net, graph)[:24]
-    wanted = 1.0 if model != "graph-factorisation" else 0.8  # neighbours' products are 1, those of others anything
-    assert (found == graph.labels[:24]).mean() >= wanted
+    assert (found == graph.labels[:24]).mean() >= 0.9
 
 
 @pytest.mark.parametrize("model", WITHOUT_FEATURES)

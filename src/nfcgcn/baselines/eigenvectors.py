@@ -25,6 +25,8 @@ def leading_eigenvectors(matrix: sp.csr_array, count: int, *, which: str) -> tup
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     size = matrix.shape[0]
+    if not size:
+        return np.zeros(0), np.zeros((0, 0))
     count = min(count, size)
     with threadpool_limits(1, user_api="blas"):  # the order of a BLAS's sums depends on its threads
         if size <= SMALL or 2 * count >= size:

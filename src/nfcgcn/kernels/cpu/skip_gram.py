@@ -77,6 +77,8 @@ def _take_step(rows: Any, own: Any, places: Any, pulls: Any, change: Any, weight
     for first in range(0, count, WORD):
         bits = (1 << min(WORD, count - first)) - 1
         combine(change, 0, rows, 0, width, places, pulls, first, bits, width)
+    for first in range(0, count, WORD):
+        bits = (1 << min(WORD, count - first)) - 1
         scatter(rows, 0, width, places, pulls, first, bits, rows, centre, width)
     for c in range(width):
         rows[own[i], c] += change[c]
