@@ -22,7 +22,7 @@ def leading_eigenvectors(matrix: sp.csr_array, count: int, *, which: str) -> tup
     returned. Of a vector and its negative, the one whose largest number is above 0 is taken.
     """
     from scipy.sparse.linalg import ArpackError, eigsh
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     size = matrix.shape[0]
     if not size:

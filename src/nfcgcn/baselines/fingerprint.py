@@ -77,7 +77,7 @@ class Fingerprint(NodeClassifier):
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the sums that the last layer multiplies, ``[N, channels]``, CSR where ``x`` is."""
         around, degrees = self._around(x, edge_index)
-        h = _summed(self.scale(x), around)
+        h = _summed(self.scale(x), edge_index, around.matrix.dtype)
         for layer in self.layers[:-1]:
             h = F.relu(layer(dropout(h, self.config.dropout, self.training), degrees))
             h = aggregate(around, h)
@@ -111,10 +111,7 @@ def _around(
     return matrix, starts.diff().clamp(max=most)
 
 
-def _summed(x: Tensor, around: Sparse) -> Tensor:
-    return aggregate(around, x) if x.requires_grad else _summed_once(x, around.matrix, around)
-
-
 @remembered
-def _summed_once(x: Tensor, _: Tensor, around: Sparse) -> Tensor:
-    return aggregate(around, x)
+def _summed(x: Tensor, edge_index: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sums over each node and its neighbours, of features that do not change once per graph."""
+    return aggregate(_around(edge_index, x.shape[0], 1, dtype, x.device)[0], x)
