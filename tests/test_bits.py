@@ -59,7 +59,8 @@ def configs(draw, model):
 
 def graphs(model):
     # From some 33,000 numbers on torch shares an operation out; the larger models reach that with fewer nodes.
-    large = 1500 if model in ("nfc-gcn", "nfc-gcn-2d", "lgcn") else 7000
+    small = model in ("nfc-gcn", "nfc-gcn-2d", "lgcn", "gnn", "gated-gnn") or not MODELS[model].model.reads_features
+    large = 1500 if small else 7000
     return st.builds(
         random_graph,
         st.sampled_from([60, 700, large]),

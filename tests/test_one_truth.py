@@ -18,6 +18,7 @@ import torch
 from nfcgcn import NFCGCN, embed, explain, explain_classes, export, predict, predict_proba, sample_neighbours
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.config.registry import MODELS, make_config
+from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.estimator import NFCClassifier
 from nfcgcn.evaluation import describe, repeat
 from nfcgcn.graph import Graph
@@ -41,6 +42,14 @@ VALUES = {
     "samples": (20,),
     "heads": (2,),
     "k": (3,),
+    "num_walks": (2,),
+    "walk_length": (5,),
+    "window": (2,),
+    "passes": (2,),
+    "max_degree": (2, 40),
+    "order": (1, 3),
+    "contraction": (0.5,),
+    "steps": (1, 2),
 }
 """Small sizes; a setting that is not named here takes all of its choices, or its default and another number."""
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
@@ -294,16 +303,21 @@ ROUTES = {
     "exported": exported,
     "side by side": side_by_side,
 }
+WITH_FEATURES = [m for m in MODELS if MODELS[m].model.reads_features]
 APPLIES = {
+    "scaled beforehand": lambda model: model in WITH_FEATURES,
+    "explanation": lambda model: model in WITH_FEATURES,
     "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
     "side by side": lambda model: MODELS[model].model is NFCGCN,
-    "an appended node": lambda model: model != "lgcn",  # normalises over all nodes at hand
+    "an appended node": lambda model: (
+        model in WITH_FEATURES and model != "lgcn"  # normalises over all nodes at hand
+    ),
 }
 ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **ADDITIONS}}
 """Settings without which a route refuses a model."""
 EXPENSIVE = ("exported", "side by side", "explanation", "saved and loaded", "estimator")
 """Routes of which one case takes long: every value stands in one of the cases, but not every pair of values."""
-SLOWEST = {("lgcn", "explanation"): 1}
+SLOWEST = {(model, "explanation"): 1 for model in ("lgcn", "gnn", "gated-gnn")}
 """How many cases are tried of a model whose integrals need all the points there are: sorted values, many kinks."""
 ON = {"side by side": SMALL_GRAPHS}
 """Graphs for routes that are slow per node, as Triton's interpreter is."""
@@ -348,7 +362,10 @@ def test_the_cases_cover_every_pair_of_values(model):
         tried = {case[name] for case in cases}
         assert tried >= set(s.choices) - {"linear"}, name
         assert len(tried) > 1 or name in VALUES, name
-    assert {(c["feature_scale"], c["form"]) for c in cases} == set(product(declared["feature_scale"].choices, FORMS))
+    if model in WITH_FEATURES:
+        assert {(c["feature_scale"], c["form"]) for c in cases} == set(
+            product(declared["feature_scale"].choices, FORMS)
+        )
 
 
 def test_features_are_not_of_unit_length():
@@ -358,7 +375,23 @@ def test_features_are_not_of_unit_length():
 
 
 def test_reach_is_known_of_every_model_but_those_that_see_all():
-    assert {m for m in MODELS if reach(made(m, cases_of(m)[0])[0]) is None} == {"lgcn"}
+    assert {m for m in WITH_FEATURES if reach(made(m, cases_of(m)[0])[0]) is None} == {"lgcn", "gnn"}
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in WITH_FEATURES])
+def test_without_features_nothing_is_explained_and_no_other_graph_is_scored(model):
+    net, graph, config = made(model, cases_of(model)[0])
+    name = type(net).__name__
+    for ask in (lambda: explain(net, graph, 0), lambda: explain_classes(net, graph)):
+        with pytest.raises(ConfigError, match=f"^a {name} reads no features, so that no feature explains its scores; "):
+            ask()
+    (run,) = repeat(graph, config, [3])
+    bare = replace(graph, features=np.zeros((N, 0), np.float32), feature_names=None)
+    assert torch.equal(scores_of(run.model, bare), scores_of(run.model, graph))
+    (again,) = repeat(bare, config, [3])
+    assert torch.equal(scores_of(again.model, graph), scores_of(run.model, graph))
+    with pytest.raises(GraphError, match=f"^a {name} knows only the nodes and edges that it was trained on, "):
+        predict(run.model, graph.extend(np.ones((1, D), np.float32), np.zeros((2, 0), int)))
 
 
 @pytest.mark.parametrize("model", ["nfc-gcn", "gcn"])

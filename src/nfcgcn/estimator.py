@@ -145,7 +145,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.model_ = run_model.to("cpu")
         self.history_, self.best_epoch_ = run.history, run.best["epoch"]
         with torch.no_grad():
-            output = self.model_.embed(torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64))
+            small = torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64)
+            output = self.model_.embed(*(small if self.model_.reads_features else (graph.x, graph.edge_index)))
         self._n_features_out = output.shape[1]
         return self
 

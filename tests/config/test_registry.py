@@ -305,7 +305,7 @@ def test_settings_reach_the_model(sparse_graph):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [m for m in MODELS if MODELS[m].model.reads_features])
 def test_the_scale_of_features_reaches_every_model(model, sparse_graph):
     as_given, scaled = (
         make_config(model, settings={"feature_scale": scale}).build(sparse_graph, 0).eval()

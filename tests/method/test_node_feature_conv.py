@@ -303,7 +303,7 @@ def test_the_table_follows_nodes_and_features():
         ({"activation": "tan"}, "unknown activation 'tan'; did you mean 'tanh'?"),
         ({"conv": "3d"}, "unknown conv '3d'; choose from 1d, 2d"),
         ({"backend": "cup"}, "unknown backend 'cup'; did you mean 'cpu'?"),
-        ({"slot_order": "size"}, "unknown slot_order 'size'; choose from random, similarity"),
+        ({"slot_order": "size"}, "unknown slot_order 'size'; choose from degree, pagerank, random, similarity"),
         ({"resample": "never"}, "unknown resample 'never'; choose from epoch, once"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -17,7 +17,9 @@ from nfcgcn.method.sampling import (
     adjacency_lists,
     draw_rows,
     neighbour_table,
+    node_scores,
     order_by_similarity,
+    rank_by_score,
     sample_neighbours,
 )
 
@@ -26,7 +28,7 @@ graphs = st.integers(1, 12).flatmap(
 )
 
 
-@given(graphs, st.integers(1, 7), st.integers(0, 99), st.sampled_from(["random", "similarity"]))
+@given(graphs, st.integers(1, 7), st.integers(0, 99), st.sampled_from(["random", "similarity", "degree", "pagerank"]))
 def test_rows_hold_the_node_then_distinct_neighbours_then_copies(case, bandwidth, seed, slot_order):
     n, pairs = case
     features = np.random.default_rng(seed).random((n, 3))
@@ -178,3 +180,27 @@ def test_a_layer_draws_the_table_of_its_seed(which, slot_order, request):
     layer.seed, layer.draw = 11, 1
     other = sample_neighbours(graph, bandwidth=4, seed=11, draw=1, slot_order=slot_order)
     assert torch.equal(layer.table(graph.x, graph.edge_index), torch.from_numpy(other))
+
+
+def test_pagerank_is_the_published_one(sparse_graph):
+    import networkx as nx
+
+    scores = node_scores(sparse_graph.edge_index, 300, "pagerank").numpy()
+    known = nx.pagerank(nx.from_scipy_sparse_array(sparse_graph.adjacency), alpha=0.85, tol=1e-12)
+    np.testing.assert_allclose(scores / scores.sum(), [known[i] for i in range(300)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["degree", "pagerank"])
+def test_neighbours_are_sorted_by_their_rank(order, sparse_graph):
+    before = sample_neighbours(sparse_graph, bandwidth=5, seed=1)
+    after = sample_neighbours(sparse_graph, bandwidth=5, seed=1, slot_order=order)
+    scores = node_scores(sparse_graph.edge_index, 300, order).tolist()
+    for node, (one, other) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
+        drawn = [j for j in one[1:] if j != node]
+        assert other == [node, *sorted(drawn, key=lambda j: -scores[j]), *[node] * (4 - len(drawn))]
+    starts, neighbours = adjacency_lists(sparse_graph.edge_index, 300)
+    ranks = rank_by_score(torch.tensor(scores), starts, neighbours)
+    for node in range(300):
+        part = slice(int(starts[node]), int(starts[node + 1]))
+        own = [scores[j] for j in neighbours[part].tolist()]
+        assert ranks[part].tolist() == [1 + len({s for s in own if s > mine}) for mine in own]

@@ -33,6 +33,8 @@ REPEATS = 9
 WARM_UP = 1
 REST = 0.03
 """Seconds between two systems."""
+STEPPING = tuple(name for name, entry in MODELS.items() if entry.model.reads_features)
+"""Models whose training is steps on the graph; the others' is that of a linear layer."""
 
 
 def plain_nfc_gcn(graph: Graph, config: Config) -> NFCGCN:
@@ -133,14 +135,14 @@ def bench_step(
 def bench_models(
     dataset: str, *, threads: int = 2, data_dir: Path | None = None, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Time one training step (forward, loss, backward) of every system and of PyG's ``GCN``, interleaved.
+    """Time one training step (forward, loss, backward) of every system with features and of PyG's ``GCN``, interleaved.
 
     Each system has the settings of its preset for FastGCN's split, or of its own paper. These settings decide whether a
     step covers all training nodes or one batch. PyG's ``GCN`` has the sizes of ours and runs on dense and on sparse
     features, but without dropout on its input.
     """
     graph = load(dataset, data_dir=data_dir)
-    configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in MODELS}
+    configs = {name: make_config(name, dataset=dataset, settings={"split": "fastgcn"}) for name in STEPPING}
     torch.set_num_threads(threads)
     nodes = torch.from_numpy(configs["gcn"].split.make(graph, 0).train)
     jobs = {

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, err, make_table, out
+from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS
 from nfcgcn.training import choose_device
 
@@ -164,3 +165,39 @@ def _print_bench(results: Sequence[dict[str, Any]]) -> None:
                 soft_wrap=True,
             )
     out.print(f"{results[0]['hardware']}, torch {results[0]['versions']['torch']}", highlight=False)
+
+
+@bench.command("walks")
+@takes_graph
+def bench_random_walks(
+    *,
+    source: GraphSource,
+    num_walks: Annotated[int, typer.Option(min=1, help="Walks from each node.")] = 80,
+    walk_length: Annotated[int, typer.Option(min=2, help="Nodes of a walk.")] = 40,
+    width: Annotated[int, typer.Option(min=1, help="Numbers of a vector.")] = 128,
+    window: Annotated[int, typer.Option(min=1, help="How far apart the nodes of a pair may be.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every implementation.")] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+) -> None:
+    """Compare the time of DeepWalk's vectors with gensim's word2vec on the same walks, if gensim is installed."""
+    from nfcgcn.bench.walks import GENSIM_MISSING, bench_walks
+
+    if json_file:
+        files.check_writable(json_file)
+    sizes = {"num_walks": num_walks, "walk_length": walk_length, "width": width, "window": window}
+    graph = source.load()
+    with err.status("") as status:
+        result = bench_walks(graph, **sizes, threads=threads, say=status.update)
+    if json_file:
+        files.write_text(json_file, files.to_json(result))
+    title = f"{graph.name}: {num_walks} walks of {walk_length} nodes, {width} numbers, window {window}"
+    table = make_table(title, ">seconds", ">of gensim")
+    theirs = result["gensim_s"]
+    rows = {"walks alone": "walks_s", "walks and skip-gram": "ours_s", "gensim's word2vec, without walks": "gensim_s"}
+    for name, key in rows.items():
+        if result[key] is not None:
+            table.add_row(name, f"{result[key]:.2f}", f"{result[key] / theirs:.2f}" if theirs else "")
+    out.print(table)
+    if theirs is None:
+        out.print(f"no comparison: {GENSIM_MISSING}", highlight=False, markup=False)
+    out.print(f"{result['hardware']}, {threads} threads", highlight=False)

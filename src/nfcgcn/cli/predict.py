@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import app, err, out, warn_of_formulas
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
+from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.inference import checkpoint
@@ -22,6 +24,7 @@ from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
 from nfcgcn.inference.prediction import LAYERS, Prediction
 from nfcgcn.inference.run_split import parts_of
+from nfcgcn.settings import read_assignments
 from nfcgcn.training import choose_device
 
 LONGEST_ID = 1000
@@ -85,7 +88,10 @@ def predict(
 @app.command()
 @takes_graph
 def embed(
-    run: RunArgument,
+    *,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote; left out with --model.")
+    ] = None,
     source: GraphSource,
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz, .parquet or .csv file to write.")],
     layer: Annotated[
@@ -95,10 +101,21 @@ def embed(
             "scores: class scores before the softmax, h(K)."
         ),
     ] = "last",
-    assignments: OptionsOption = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Without a RUN: learn vectors from the edges of GRAPH alone, by deepwalk, node2vec, ..."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="With --model: the seed.")] = 0,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; with --model also a setting."),
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...)."""
+    """Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...).
+
+    The representation is that of a trained RUN or, with --model, learned from the edges of GRAPH alone.
+    """
     write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}.get(out_file.suffix)
     if write is None:
         raise ConfigError(f"`--out` must end in .npz, .parquet or .csv, got '{out_file.name}'")
@@ -107,13 +124,41 @@ def embed(
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))
     chosen = choose_device(device)
-    saved = checkpoint.load_run(run)
-    files.check_writable(out_file)
-    graph = read_graph(saved, source, assignments or [])
-    embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
+    if model is not None:
+        graph, embedding = _learn(model, run, source, seed, read_assignments(assignments or []), out_file)
+    elif run is None:
+        raise ConfigError("name the RUN whose representation to write, or a --model that learns one from edges alone")
+    else:
+        saved = checkpoint.load_run(run)
+        files.check_writable(out_file)
+        graph = read_graph(saved, source, assignments or [])
+        embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
     write(out_file, graph, embedding)
     shape = f"{embedding.shape[0]} nodes x {embedding.shape[1]} numbers"
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _learn(
+    model: str, first: Path | None, source: GraphSource, seed: int, settings: dict[str, str], out_file: Path
+) -> tuple[Graph, Floats]:
+    """Return the graph, which is then the first argument, and the vectors that a model without features learns."""
+    if first is not None and source.graph is not None:
+        raise ConfigError(f"with --model there is no RUN; got '{first}' beside the GRAPH '{source.graph}'")
+    source = source if first is None else replace(source, graph=str(first))
+    options = source.take_options(settings)
+    make_config(model, dataset=source.dataset, settings=settings)
+    if MODELS[model].model.reads_features:
+        ways = ", ".join(name for name, entry in MODELS.items() if not entry.model.reads_features)
+        raise ConfigError(
+            f"{model} must be trained first (`nfcgcn train --model {model}`); from edges alone learn {ways}"
+        )
+    files.check_writable(out_file)
+    graph = source.load(options)
+    config = make_config(model, dataset=source.dataset, graph=graph, settings=settings)
+    config.check_memory(graph)
+    with err.status(f"learning the vectors of {graph.num_nodes} nodes"):
+        net = config.build_for(graph.num_features, max(1, graph.num_classes), seed=seed)
+        return graph, inference.embed(net, graph)
 
 
 def _rows(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints, *, uncertain: bool) -> Iterator[list[str]]:

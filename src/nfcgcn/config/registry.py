@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, MLP, SAGE, FastGCN, JKNet
+from nfcgcn import baselines
+from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, LINE, MLP, SAGE, DeepWalk, FastGCN, JKNet, Node2Vec
 from nfcgcn.config import suggestions
 from nfcgcn.config.suggestions import Suggestion
 from nfcgcn.data import DATASETS
@@ -21,7 +22,7 @@ from nfcgcn.data.splits import NUM_VAL, Rule, make_split
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.memory import available, check_memory
-from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN, NFCGCNConfig
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting, settings_of
@@ -66,9 +67,9 @@ class ModelEntry:
     """The model whose presets it uses, if not its own."""
 
     @property
-    def config(self) -> type[ClassifierConfig]:
+    def config(self) -> type[Settings]:
         """The settings that its constructor declares."""
-        declared: type[ClassifierConfig] = vars(self.model.__init__)["config_class"]
+        declared: type[Settings] = vars(self.model.__init__)["config_class"]
         return declared
 
 
@@ -108,6 +109,61 @@ MODELS = {
     ),
     "gcn-5": ModelEntry(GCN5, "One layer on degree-weighted sums of five neighbours", NFC_PAPER),
     "gat-5": ModelEntry(GAT5, "One layer on attention-weighted sums of five neighbours", NFC_PAPER),
+    "deepwalk": ModelEntry(
+        DeepWalk,
+        "DeepWalk: vectors from random walks; reads no features",
+        'Perozzi, Al-Rfou and Skiena, "DeepWalk: Online Learning of Social Representations", KDD 2014',
+    ),
+    "node2vec": ModelEntry(
+        Node2Vec,
+        "node2vec: vectors from walks that remember a step; reads no features",
+        'Grover and Leskovec, "node2vec: Scalable Feature Learning for Networks", KDD 2016',
+    ),
+    "line": ModelEntry(
+        LINE,
+        "LINE: vectors from edges and from shared neighbours; reads no features",
+        'Tang, Qu, Wang, Zhang, Yan and Mei, "LINE: Large-scale Information Network Embedding", WWW 2015',
+    ),
+    "eigenmaps": ModelEntry(
+        baselines.LaplacianEigenmaps,
+        "Laplacian eigenmaps: vectors from eigenvectors; reads no features",
+        'Belkin and Niyogi, "Laplacian Eigenmaps for Dimensionality Reduction and Data Representation", '
+        "Neural Computation 2003",
+    ),
+    "graph-factorisation": ModelEntry(
+        baselines.GraphFactorisation,
+        "Graph factorisation: vectors whose products are the edges; reads no features",
+        'Ahmed, Shervashidze, Narayanamurthy, Josifovski and Smola, "Distributed Large-scale Natural Graph '
+        'Factorization", WWW 2013',
+    ),
+    "netmf": ModelEntry(
+        baselines.NetMF,
+        "NetMF: vectors from DeepWalk's matrix, factorised; reads no features",
+        'Qiu, Dong, Ma, Li, Wang and Tang, "Network Embedding as Matrix Factorization: Unifying DeepWalk, LINE, PTE, '
+        'and node2vec", WSDM 2018',
+    ),
+    "chebnet": ModelEntry(
+        baselines.ChebNet,
+        "ChebNet: polynomials of the Laplacian",
+        'Defferrard, Bresson and Vandergheynst, "Convolutional Neural Networks on Graphs with Fast Localized Spectral '
+        'Filtering", NeurIPS 2016',
+    ),
+    "fingerprint": ModelEntry(
+        baselines.Fingerprint,
+        "Neural fingerprints: sums over neighbours, weights by degree",
+        'Duvenaud et al., "Convolutional Networks on Graphs for Learning Molecular Fingerprints", NeurIPS 2015',
+    ),
+    "gated-gnn": ModelEntry(
+        baselines.GatedGNN,
+        "Gated GNN: a recurrent unit per node hears its neighbours",
+        'Li, Tarlow, Brockschmidt and Zemel, "Gated Graph Sequence Neural Networks", ICLR 2016',
+    ),
+    "gnn": ModelEntry(
+        baselines.GNN,
+        "GNN: states iterated to a fixed point",
+        'Scarselli, Gori, Tsoi, Hagenbuchner and Monfardini, "The Graph Neural Network Model", '
+        "IEEE Trans. Neural Networks 2009",
+    ),
 }
 
 
@@ -133,7 +189,7 @@ class Config:
 
         Settings with which training would need more memory than there is are refused before any of it is taken.
         """
-        if not graph.num_features:
+        if not graph.num_features and MODELS[self.name].model.reads_features:
             raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
         self.check_memory(graph)
         model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
@@ -249,7 +305,8 @@ def suggest(graph: Graph, model: str = "nfc-gcn") -> dict[str, Suggestion]:
     """
     made = _entry(model).model
     own = suggestions.for_nfc_gcn(graph) if made is NFCGCN else suggestions.for_gcn() if made is GCN else {}
-    return {**suggestions.for_any_model(graph), **own}
+    found = {**suggestions.for_any_model(graph), **own}
+    return found if made.reads_features else {name: s for name, s in found.items() if name != "feature_scale"}
 
 
 def _entry(name: str) -> ModelEntry:

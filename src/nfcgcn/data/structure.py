@@ -106,7 +106,7 @@ def _symmetric(a: sp.csr_array) -> sp.csr_array:
 
 def _spectral(a: sp.csr_array) -> Doubles:
     from scipy.sparse.csgraph import connected_components
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     _, part_of = connected_components(a, directed=False)
     sizes = np.bincount(part_of)

@@ -20,9 +20,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.baselines import GAT, GCN, MLP, SAGE, JKNet
+from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet
 from nfcgcn.baselines.sampled import SampledClassifier
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Edges, Graph, Ints, WeightedEdges, csr_tensor
 from nfcgcn.kernels.reference.node_feature_conv import compose
 from nfcgcn.kernels.sparse import Sparse
@@ -260,6 +260,10 @@ class PlainPath(FeaturePath):
 
 def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
     """Return the path of a model; the model itself is not changed."""
+    if not model.reads_features:
+        raise ConfigError(
+            f"a {type(model).__name__} reads no features, so that no feature explains its scores; explain another model"
+        )
     return MapPath(model, graph, nodes) if isinstance(model, NFCGCN) else PlainPath(model, graph, nodes)
 
 
@@ -290,7 +294,11 @@ def reach(model: NodeClassifier) -> int | None:
         return 1
     if isinstance(model, NFCGCN):
         return len(model.layers) + 1
-    return len(model.layers) if isinstance(model, GCN | GAT | SAGE | JKNet) else None
+    if isinstance(model, ChebNet):
+        return len(model.layers) * int(model.config.order)
+    if isinstance(model, GatedGNN):
+        return int(model.config.steps)
+    return len(model.layers) if isinstance(model, GCN | GAT | SAGE | JKNet | Fingerprint) else None
 
 
 def _double(model: M) -> M:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -17,7 +17,7 @@ from nfcgcn.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ClassifierConfig(Settings):
-    """The settings that every model has."""
+    """The settings that every model with features has."""
 
     feature_scale: FeatureScale = setting(
         "given", "features as they are, or each node's divided by their sum or by their Euclidean norm"
@@ -33,7 +33,11 @@ class NodeClassifier(nn.Module, ABC):
     temperature: float = 1.0
     """Class probabilities are the softmax of the scores divided by this; training may fit it on validation nodes."""
 
-    def __init__(self, in_channels: int, out_channels: int, config: ClassifierConfig) -> None:
+    reads_features: ClassVar[bool] = True
+    """Whether the scores depend on the features, and not on the edges alone."""
+    config: Any
+
+    def __init__(self, in_channels: int, out_channels: int, config: Settings) -> None:
         super().__init__()
         prepare()
         if out_channels < 1:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Edges
 from nfcgcn.method.acceleration import accelerated, prepare
-from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_by_similarity
+from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_slots
 from nfcgcn.settings import Settings, rate, setting, takes
 
 Conv = Literal["1d", "2d"]
@@ -192,7 +192,7 @@ class NodeFeatureConv(nn.Module):
             raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
         draw = next_draw() if self.training and self.config.resample == "epoch" else self.draw
         table = neighbour_table(edge_index, num_nodes, bandwidth=bandwidth, seed=self.seed, draw=draw, device=x.device)
-        return order_by_similarity(x, table) if self.config.slot_order == "similarity" else table
+        return order_slots(x, table, edge_index, self.config.slot_order)
 
     def __repr__(self) -> str:
         c = self.config

@@ -15,7 +15,9 @@ from nfcgcn.method.acceleration import accelerated, remembered
 from nfcgcn.method.features import moderate
 from nfcgcn.randomness import hash_seed, hashed
 
-SlotOrder = Literal["random", "similarity"]
+SlotOrder = Literal["random", "similarity", "degree", "pagerank"]
+DAMPING, ROUNDS = 0.85, 100
+"""Of PageRank: the share of a node's rank that goes to its neighbours, and how often it does."""
 MOST_PAIRS = 2**15
 """Pairs of nodes whose similarity is computed at a time."""
 
@@ -148,7 +150,7 @@ def sample_neighbours(
     """Draw the neighbour table ``[N, bandwidth]`` of a graph, as a model with this `seed` does.
 
     Slot 0 holds the node, the others distinct neighbours or copies of the node; each `draw` gives other neighbours.
-    ``slot_order="similarity"`` sorts the drawn neighbours by cosine similarity to the node, most similar first.
+    ``slot_order`` sorts the drawn neighbours, largest first: by cosine similarity to the node, degree or PageRank.
 
     >>> graph = Graph.from_edges([[0, 0, 0], [1, 2, 3]], np.eye(4))
     >>> table = sample_neighbours(graph, bandwidth=3)
@@ -156,9 +158,50 @@ def sample_neighbours(
     ((4, 3), [1, 0, 1])
     """
     table = neighbour_table(graph.edges, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
-    ordered = order_by_similarity(graph.x, table) if slot_order == "similarity" else table
+    ordered = order_slots(graph.x, table, graph.edges, slot_order)
     copy: Ints = ordered.numpy().copy()  # of what is remembered
     return copy
+
+
+def order_slots(x: Tensor, table: Tensor, edges: Edges, order: SlotOrder) -> Tensor:
+    """Sort each row's drawn neighbours; the node stays first, and copies of it stay last."""
+    if order == "random":
+        return table
+    if order == "similarity":
+        return order_by_similarity(x, table)
+    return _order_by_score(table, node_scores(edge_parts(edges)[0], x.shape[0], order))
+
+
+@remembered
+def node_scores(edge_index: Tensor, num_nodes: int, order: SlotOrder) -> Tensor:
+    r"""Return by what nodes are sorted, ``[N]``: their degree, or their PageRank.
+
+    .. math:: r = 1 + 0.85 \, A D^{-1} r
+
+    (Page et al., 1998, without the division by the number of nodes, so that nodes of other components change nothing).
+    To sort a neighbourhood by such a rank and convolve it is the idea of PATCHY-SAN (Niepert, Ahmed and Kutzkov,
+    "Learning Convolutional Neural Networks for Graphs", ICML 2016).
+    """
+    starts, neighbours = adjacency_lists(edge_index, num_nodes)
+    degrees = starts.diff().double().numpy()
+    if order == "degree":
+        return torch.from_numpy(degrees)
+    shares = DAMPING / np.maximum(degrees, 1)
+    matrix = sp.csr_array((shares[neighbours.numpy()], neighbours.numpy(), starts.numpy()), shape=(num_nodes,) * 2)
+    rank = np.ones(num_nodes)
+    for _ in range(ROUNDS):
+        rank = 1 + matrix @ rank
+    return torch.from_numpy(rank)
+
+
+@remembered
+def _order_by_score(table: Tensor, scores: Tensor) -> Tensor:
+    slots = table.cpu().numpy()
+    drawn = scores.numpy()[slots]
+    drawn[slots == slots[:, :1]] = -np.inf
+    drawn[:, 0] = np.inf
+    ordered = np.take_along_axis(slots, np.argsort(-drawn, axis=1, kind="stable"), axis=1)
+    return torch.from_numpy(ordered).to(table.device)
 
 
 @remembered
@@ -185,13 +228,24 @@ def rank_by_similarity(x: Tensor, starts: Tensor, neighbours: Tensor) -> Tensor:
     parts = range(0, len(nodes), MOST_PAIRS)
     pairs = ((nodes[i : i + MOST_PAIRS], others[i : i + MOST_PAIRS]) for i in parts)
     similarity = np.concatenate([np.empty(0), *(_similarity(unit, *pair) for pair in pairs)])
-    order = np.lexsort((-similarity, nodes))
-    lower = (np.diff(similarity[order], prepend=0) != 0) | (np.diff(nodes[order], prepend=-1) != 0)
+    return torch.from_numpy(_ranks(similarity, nodes, degrees)).to(neighbours.device)
+
+
+def rank_by_score(scores: Tensor, starts: Tensor, neighbours: Tensor) -> Tensor:
+    """Rank each node's neighbours by a number of their own, as :func:`rank_by_similarity` does."""
+    degrees = starts.diff().cpu().numpy()
+    nodes = np.repeat(np.arange(len(degrees)), degrees)
+    return torch.from_numpy(_ranks(scores.numpy()[neighbours.cpu().numpy()], nodes, degrees)).to(neighbours.device)
+
+
+def _ranks(values: Any, nodes: Ints, degrees: Ints) -> Ints:
+    order = np.lexsort((-values, nodes))
+    lower = (np.diff(values[order], prepend=0) != 0) | (np.diff(nodes[order], prepend=-1) != 0)
     rank = lower.cumsum()
     ranks = np.empty(len(nodes), np.int64)
     before = np.concatenate([[0], rank])[(degrees.cumsum() - degrees)[nodes[order]]]
     ranks[order] = rank - before
-    return torch.from_numpy(ranks).to(neighbours.device)
+    return ranks
 
 
 def _similarity(unit: Any, nodes: Ints, others: Ints) -> Any:

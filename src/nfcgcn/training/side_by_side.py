@@ -12,7 +12,15 @@ from nfcgcn.kernels.choice import Precision
 from nfcgcn.kernels.choice import refusal as kernel_refusal
 from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.model import NFCGCN
-from nfcgcn.method.sampling import adjacency_lists, draw_seed, next_draw, rank_by_similarity
+from nfcgcn.method.sampling import (
+    SlotOrder,
+    adjacency_lists,
+    draw_seed,
+    next_draw,
+    node_scores,
+    rank_by_score,
+    rank_by_similarity,
+)
 
 
 def refusal(models: Sequence[nn.Module], x: Tensor) -> str | None:
@@ -44,6 +52,15 @@ def _short(matrix: Tensor) -> Tensor:
     return csr_tensor(matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), matrix.shape)
 
 
+def _ranks(x: Tensor, edge_index: Tensor, lists: tuple[Tensor, Tensor], order: SlotOrder) -> Tensor | None:
+    """Return the order of each node's neighbours in its map; None for any."""
+    if order == "random":
+        return None
+    if order == "similarity":
+        return rank_by_similarity(x, *lists)
+    return rank_by_score(node_scores(edge_index, x.shape[0], order), *lists)
+
+
 class SideBySide(nn.Module):
     """The models' parameters, each stacked along a new first dimension, and their forward pass all at once.
 
@@ -70,8 +87,7 @@ class SideBySide(nn.Module):
         self.source = None
         if first.config.resample == "epoch":
             lists = adjacency_lists(edge_index, x.shape[0], x.device)
-            by_rank = first.config.slot_order == "similarity"
-            self.source = Source(self.tables, *lists, rank_by_similarity(x, *lists) if by_rank else None)
+            self.source = Source(self.tables, *lists, _ranks(x, edge_index, lists, first.config.slot_order))
         self.neighbour_seeds = [m.nfc.seed for m in models]
         matrix, transpose, _ = normalised_adjacency(edge_index, x.shape[0], x.dtype)
         self.adjacency = _short(matrix), _short(transpose)

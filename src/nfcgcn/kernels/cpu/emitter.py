@@ -129,6 +129,18 @@ class Emitter:
         """Read one item."""
         return self.builder.load(self.builder.gep(array, [index]))
 
+    def write(self, value: Any, array: Any, index: Any) -> None:
+        """Write one item."""
+        self.builder.store(value, self.builder.gep(array, [index]))
+
+    def total(self, a: Any) -> Any:
+        """Add up the numbers of a vector: the upper half to the lower one, until one number is left."""
+        while (count := a.type.count) > 1:
+            halves = (range(count // 2), range(count // 2, count))
+            masks = [ir.Constant(ir.VectorType(ir.IntType(32), count // 2), list(half)) for half in halves]
+            a = self.plus(*(self.builder.shuffle_vector(a, a, mask) for mask in masks))
+        return self.builder.extract_element(a, ir.Constant(ir.IntType(32), 0))
+
     def load(self, array: Any, index: Any, vector: Any) -> Any:
         """Read a vector."""
         return self.builder.load(self._pointer(array, index, vector), align=self.size)
