@@ -54,11 +54,11 @@ def test_weights_by_hand(four_nodes):
 def test_importance_and_first_layer_are_those_of_the_graph(which, request):
     graph = request.getfixturevalue(which)
     a = normalised_adjacency(graph.edge_index, 300).matrix.to_dense()
-    prepared = _prepare(graph.x, graph.edge_index)
+    prepared = _prepare(graph.x, graph.edge_index, None)
     torch.testing.assert_close(prepared.importance, a.square().sum(0))
     torch.testing.assert_close(prepared.aggregated.to_dense(), a @ graph.x.to_dense())
     assert prepared.aggregated.layout == graph.x.layout
-    assert _prepare(graph.x, graph.edge_index) is prepared
+    assert _prepare(graph.x, graph.edge_index, None) is prepared
 
 
 @pytest.mark.parametrize("samples", [3, 40])

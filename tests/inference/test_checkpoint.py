@@ -159,7 +159,7 @@ def test_formats_of_other_versions(run_folder, format_found):
             "'layers.0.weight' in weights.safetensors must be F32 [1000000000, 16], got F32 [40, 16]",
         ),
         ({"settings": {"num_layers": 10**9}}, "weights.safetensors holds 2 tensors, too few for 1000000000 layers"),
-        ({"model": "gnc"}, "unknown model 'gnc'; did you mean 'gcn'?"),
+        ({"model": "gnc"}, "unknown model 'gnc'; did you mean 'gnn' or 'gcn'?"),
         ({"settings": {"epoch": 3}}, "unknown setting 'epoch'; did you mean 'epochs'?"),
         ({"settings": {"epochs": "x"}}, "`epochs` must be a whole number, got 'x'"),
         ({"num_features": "many"}, "`num_features` must be a whole number of at least 0, got 'many'"),

@@ -77,7 +77,8 @@ def test_the_programme_draws_the_model_s_neighbours(drawing, graph):
 def test_the_traced_draw_is_the_draw(graph, bandwidth):
     x, edges = graph
     expected = neighbour_table(edges, len(x), bandwidth=bandwidth, seed=11, draw=2)
-    found = exporting._draw(edges, torch.arange(len(x)), size=bandwidth - 1, seed=draw_seed(11, 2))
+    lists = exporting._lists(edges, torch.arange(len(x)))
+    found = exporting._draw(*lists, size=bandwidth - 1, seed=draw_seed(11, 2))
     assert torch.equal(found, expected)
     assert torch.equal(exporting._by_similarity(x, found), order_by_similarity(x, expected))
 

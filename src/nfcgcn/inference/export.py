@@ -24,7 +24,7 @@ from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.features import moderate
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import projected
-from nfcgcn.method.sampling import draw_seed
+from nfcgcn.method.sampling import DAMPING, ROUNDS, SlotOrder, draw_seed
 from nfcgcn.randomness import hashed
 
 if TYPE_CHECKING:
@@ -118,15 +118,18 @@ class _Drawing(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the class scores."""
         c, nfc = self.model.config, self.model.nfc
-        table = _draw(edge_index, torch.arange(x.shape[0]), size=c.bandwidth - 1, seed=draw_seed(nfc.seed, nfc.draw))
+        lists = _lists(edge_index, torch.arange(x.shape[0]))
+        table = _draw(*lists, size=c.bandwidth - 1, seed=draw_seed(nfc.seed, nfc.draw))
         if c.slot_order == "similarity":
             table = _by_similarity(self.model.scale(x), table)
+        elif c.slot_order != "random":
+            table = _sorted_slots(table, _node_scores(*lists, c.slot_order)[table])
         scores: Tensor = self.model(x, edge_index, table)
         return scores
 
 
-def _draw(edge_index: Tensor, nodes: Tensor, *, size: int, seed: int) -> Tensor:
-    """Return what :func:`nfcgcn.method.sampling.neighbour_table` returns, ``[N, size + 1]``."""
+def _lists(edge_index: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the nodes, their degrees, and one neighbour and one node per edge, sorted; of the rest the node is N."""
     source, target = edge_index[0], edge_index[1]
     count = torch.ones_like(nodes).sum()
     last = count * count
@@ -137,7 +140,12 @@ def _draw(edge_index: Tensor, nodes: Tensor, *, size: int, seed: int) -> Tensor:
     edges = torch.where(repeated, last, edges).sort().values
     counted = (edges < last).to(torch.int64)
     degrees = torch.zeros_like(nodes).index_add(0, torch.where(edges < last, edges // count, 0), counted)
-    starts, neighbours = degrees.cumsum(0) - degrees, edges % count
+    return nodes, degrees, edges % count, edges // count
+
+
+def _draw(nodes: Tensor, degrees: Tensor, neighbours: Tensor, _: Tensor, *, size: int, seed: int) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.neighbour_table` returns, ``[N, size + 1]``."""
+    starts = degrees.cumsum(0) - degrees
     slots, draws = [nodes], list[Tensor]()
     for step in range(size):  # the shuffle of `draw_rows`
         number = hashed(seed, nodes, torch.full_like(nodes, step))
@@ -155,8 +163,25 @@ def _by_similarity(x: Tensor, table: Tensor) -> Tensor:
     x = moderate(x)
     norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     unit = x / torch.where(norms > 0, norms, 1)
-    similarity = torch.stack([(unit * unit[slot]).sum(1) for slot in table.unbind(1)], 1)
-    others = table != table[:, :1]
-    similarity = torch.where(others, similarity, -torch.inf)
-    order = torch.cat([similarity[:, :1].new_full(similarity[:, :1].shape, torch.inf), similarity[:, 1:]], 1)
+    return _sorted_slots(table, torch.stack([(unit * unit[slot]).sum(1) for slot in table.unbind(1)], 1))
+
+
+def _node_scores(nodes: Tensor, degrees: Tensor, neighbours: Tensor, targets: Tensor, order: SlotOrder) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.node_scores` returns."""
+    ranks = torch.ones_like(nodes).double()
+    if order == "degree":
+        return degrees.double()
+    shares = DAMPING / degrees.clamp(min=1)
+    listed = targets < torch.ones_like(nodes).sum()
+    at = torch.where(listed, targets, 0)
+    for _ in range(ROUNDS):
+        parts = torch.where(listed, shares[neighbours] * ranks[neighbours], 0)
+        ranks = 1 + torch.zeros_like(ranks).index_add(0, at, parts)
+    return ranks
+
+
+def _sorted_slots(table: Tensor, scores: Tensor) -> Tensor:
+    """Sort the slots of each row by their scores ``[N, n]``; the node stays first, and copies of it stay last."""
+    scores = torch.where(table != table[:, :1], scores, -torch.inf)
+    order = torch.cat([scores[:, :1].new_full(scores[:, :1].shape, torch.inf), scores[:, 1:]], 1)
     return table.gather(1, order.sort(dim=1, descending=True, stable=True).indices)
