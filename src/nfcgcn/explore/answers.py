@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.explore import layout, mistakes, scene
 from nfcgcn.explore.filters import Filters
+from nfcgcn.explore.layout import Array, positions
+from nfcgcn.explore.mistakes import describe_mistakes, parts_with_labels, separate
 from nfcgcn.explore.node import describe_node, describe_reasons
+from nfcgcn.explore.scene import describe_scene, is_whole, search
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.explore.what_if import what_if
 from nfcgcn.inference.explanation import ClassExplanation, explain_classes
@@ -34,13 +36,13 @@ class Explorer:
         self._kept: OrderedDict[str, Any] = OrderedDict()
         self._ways: dict[str, tuple[Callable[[Question], Any], bool]] = {
             "scene": (self._scene, True),
-            "search": (lambda q: scene.search(subject, self._text(q)), False),
+            "search": (lambda q: search(subject, self._text(q)), False),
             "node": (lambda q: describe_node(subject, self._node(q)), True),
             "why": (lambda q: describe_reasons(subject, self._node(q), self._class(q, "target")), True),
             "what if": (self._what_if, False),
             "filters": (lambda _: self.filters.list(), True),
             "filter": (lambda q: self.filters.describe(_whole(q, "filter", len(self.filters.weight))), True),
-            "mistakes": (lambda q: mistakes.describe_mistakes(subject, self._part(q)), True),
+            "mistakes": (lambda q: describe_mistakes(subject, self._part(q)), True),
             "separate": (self._separate, True),
         }
 
@@ -74,9 +76,9 @@ class Explorer:
         return answer
 
     @cached_property
-    def positions(self) -> dict[str, layout.Array] | None:
+    def positions(self) -> dict[str, Array] | None:
         """Where the nodes stand; None for a graph that is too large to be drawn as a whole."""
-        return layout.positions(self.subject, self.folder) if scene.is_whole(self.subject) else None
+        return positions(self.subject, self.folder) if is_whole(self.subject) else None
 
     @cached_property
     def filters(self) -> Filters:
@@ -91,8 +93,8 @@ class Explorer:
 
     def _scene(self, question: Question) -> Any:
         node = self._node(question) if question.get("node") is not None else None
-        answer = scene.describe_scene(self.subject, self.positions, None if self.positions else node)
-        return {**answer, "mistakes": mistakes.parts_with_labels(self.subject) if self.subject.run else []}
+        answer = describe_scene(self.subject, self.positions, None if self.positions else node)
+        return {**answer, "mistakes": parts_with_labels(self.subject) if self.subject.run else []}
 
     def _what_if(self, question: Question) -> Any:
         features, node = question.get("features", {}), self._node(question)
@@ -111,7 +113,7 @@ class Explorer:
 
     def _separate(self, question: Question) -> Any:
         one, other = self._class(question, "one"), self._class(question, "other")
-        return mistakes.separate(self.subject, self.classes, one, other)
+        return separate(self.subject, self.classes, one, other)
 
     def _node(self, question: Question) -> int:
         return _whole(question, "node", self.subject.graph.num_nodes)
@@ -140,7 +142,7 @@ def questions_for_a_file(explorer: Explorer, nodes: list[int]) -> Iterator[dict[
     if subject.run is None:
         return
     count = len(subject.classes)
-    for part in mistakes.parts_with_labels(subject):
+    for part in parts_with_labels(subject):
         yield {"ask": "mistakes", "part": part}
     if subject.convolved is not None:
         yield {"ask": "filters"}
