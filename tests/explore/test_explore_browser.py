@@ -184,6 +184,18 @@ def test_the_picture(opened):
     expect(note).to_contain_text("11 of 40 nodes shown")
     for button in ("Zoom in", "Zoom out", "Show all"):
         shown.role("button", button).click()
+    shown.choose("node 4")
+    assert any(shown.page.evaluate(MARKED) or shown.page.wait_for_timeout(100) for _ in range(50))
+
+
+MARKED = """() => {
+  const layer = document.querySelector("#picture canvas.sigma-hovers");
+  const [x, y] = [layer.width / 2 - 20, layer.height / 2 - 20];
+  const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  copy.drawImage(layer, -x, -y);
+  return copy.getImageData(0, 0, 40, 40).data.some(part => part > 0);
+}"""
+"""Whether something is marked in the middle of the picture, where a node goes that was searched for."""
 
 
 def test_with_the_keyboard_alone(opened):

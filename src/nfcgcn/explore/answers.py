@@ -11,8 +11,7 @@ from typing import Any
 
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.explore.filters import Filters
-from nfcgcn.explore.layout import Array
-from nfcgcn.explore.layout import positions as lay_out
+from nfcgcn.explore.layout import Array, positions
 from nfcgcn.explore.mistakes import describe_mistakes, parts_with_labels, separate
 from nfcgcn.explore.node import describe_node, describe_reasons
 from nfcgcn.explore.scene import describe_scene, is_whole, search
@@ -79,7 +78,7 @@ class Explorer:
     @cached_property
     def positions(self) -> dict[str, Array] | None:
         """Where the nodes stand; None for a graph that is too large to be drawn as a whole."""
-        return lay_out(self.subject, self.folder) if is_whole(self.subject) else None
+        return positions(self.subject, self.folder) if is_whole(self.subject) else None
 
     @cached_property
     def filters(self) -> Filters:

@@ -175,15 +175,15 @@ export class Picture {
   choose(id, neighbours, bring) {
     this.chosen = this.index.get(id) ?? null;
     this.near = new Set(neighbours.flatMap((other) => this.index.get(other) ?? []));
+    // Where it stands is known as long as the picture is not about to be drawn anew.
+    const at = this.chosen === null ? null : this.sigma?.getNodeDisplayData(String(this.chosen));
+    const { x, y } = at ?? {};
     if (this.chosen !== null && !this.scene.edges[0].length) {
       this.graph.clearEdges(); // of the node chosen before
       for (const i of this.near) this.graph.addEdge(String(this.chosen), String(i));
     }
     this.refresh();
-    if (bring && this.chosen !== null && this.sigma) {
-      const { x, y } = this.sigma.getNodeDisplayData(String(this.chosen));
-      this.go({ x, y, ratio: Math.min(this.sigma.getCamera().ratio, 0.35) });
-    }
+    if (bring && at) this.go({ x, y, ratio: Math.min(this.sigma.getCamera().ratio, 0.35) });
   }
 
   /** @param {Record<string, number>} state */
