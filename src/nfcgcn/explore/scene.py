@@ -10,7 +10,7 @@ from nfcgcn.explore.layout import Array, arrange
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.graph import Ints
 from nfcgcn.inference.feature_path import count_hops
-from nfcgcn.reports.drawing import PALETTE
+from nfcgcn.reports.drawing import colour_of
 
 MOST_NODES, MOST_EDGES = 20_000, 100_000
 """More are not drawn at once."""
@@ -67,7 +67,7 @@ def describe_scene(subject: Subject, positions: dict[str, Array] | None, node: i
         "note": note,
         "classes": subject.classes,
         "parts": PARTS,
-        "colours": [PALETTE[i % len(PALETTE)] for i in range(len(subject.classes))],
+        "colours": [colour_of(i) for i in range(len(subject.classes))],
         "unsure": UNSURE,
         "draws": None if subject.over_draws is None else subject.over_draws.draws,
         "names": [subject.name(i) for i in chosen.tolist()],
