@@ -40,8 +40,9 @@ def choices(setting):
     if get_origin(setting.type) is Literal:
         return st.sampled_from(EXCEPTIONS.get(setting.name, get_args(setting.type)))
     if setting.type is float:
-        above = setting.bounds["above"]
-        return st.sampled_from([value for value in (0.0, 0.3, 0.5) if above is None or value > above])
+        above, below = setting.bounds["above"], setting.bounds["below"]
+        values = [value for value in (0.0, 0.1, 0.3, 0.5) if above is None or value > above]
+        return st.sampled_from([value for value in values if below is None or value < below])
     assert setting.type is int, f"no values for `{setting.name}`"
     return COUNTS.get(setting.name, st.integers(1, 8))
 

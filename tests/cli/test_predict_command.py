@@ -183,7 +183,7 @@ BAD_INPUT = {
     "embed {run} digits --out e.txt": "`--out` must end in .npz, .parquet or .csv, got 'e.txt'",
     "embed {run} digits --layer lats --out e.npz": "unknown layer 'lats'; did you mean 'last'?",
     "inspect coda": "unknown dataset 'coda'; did you mean 'cora'?",
-    "inspect digits --model gnc": "unknown model 'gnc'; did you mean 'gcn'?",
+    "inspect digits --model gnc": "unknown model 'gnc'; did you mean 'gnn' or 'gcn'?",
     "inspect digits --set stride=3": "`--set` takes options of the dataset alone here, got 'stride'",
 }
 

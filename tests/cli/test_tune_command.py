@@ -68,7 +68,7 @@ def test_training_with_the_preset_is_what_the_search_saw(run):
 
 BAD_INPUT = {
     "tune coda": "unknown dataset 'coda'; did you mean 'cora'?",
-    "tune --model gnc": "unknown model 'gnc'; did you mean 'gcn'?",
+    "tune --model gnc": "unknown model 'gnc'; did you mean 'gnn' or 'gcn'?",
     "tune --set bandwith=3": "unknown setting 'bandwith'; did you mean 'bandwidth'?",
     "tune --minutes 0": "`minutes` must be above 0, got 0",
     "tune --seconds 0": "`seconds` must be above 0, got 0",

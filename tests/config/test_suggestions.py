@@ -135,7 +135,7 @@ def test_a_name_of_ones_own_is_no_preset(sparse_graph):
 
 
 def test_unknown_models_are_refused(sparse_graph):
-    with pytest.raises(ConfigError, match=r"^unknown model 'gnc'; did you mean 'gcn'\?$"):
+    with pytest.raises(ConfigError, match=r"^unknown model 'gnc'; did you mean 'gnn' or 'gcn'\?$"):
         suggest(sparse_graph, "gnc")
 
 

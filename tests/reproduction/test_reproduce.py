@@ -140,7 +140,7 @@ def test_setups_differ_if_any_setting_does_and_only_then():
     [
         (("epochs = 3", "epoch = 3"), "unknown setting 'epoch'; did you mean 'epochs'?"),
         (('"digits"', '"digit"'), "unknown dataset 'digit'; did you mean 'digits'?"),
-        (('model = "gcn"', 'model = "gnc"'), "unknown model 'gnc'; did you mean 'gcn'?"),
+        (('model = "gcn"', 'model = "gnc"'), "unknown model 'gnc'; did you mean 'gnn' or 'gcn'?"),
         (('label = "GCN"', 'label = "NFC-GCN"'), "two rows have the same label"),
         (('title = "Two models"', ""), "missing 1 required positional argument: 'title'"),
         (('title = "Two models"', 'kind = "tain"\ntitle = ""'), "unknown kind 'tain'; did you mean 'train'?"),

@@ -31,7 +31,7 @@ def test_the_ranges_of_nfc_gcn():
         "activation": CategoricalDistribution(("none", "tanh", "relu")),
         "map_dropout": FloatDistribution(0, 0.9),
         "dropout": FloatDistribution(0, 0.9),
-        "slot_order": CategoricalDistribution(("random", "similarity")),
+        "slot_order": CategoricalDistribution(("random", "similarity", "degree", "pagerank")),
         "resample": CategoricalDistribution(("once", "epoch")),
         "edge_dropout": FloatDistribution(0, 0.9),
         "own_features": CategoricalDistribution(("none", "mlp")),

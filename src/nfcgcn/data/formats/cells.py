@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from nfcgcn.data.formats.columns import Category, Number, Words
 from nfcgcn.data.formats.encoding import Encoding
 
@@ -24,13 +26,17 @@ class TableCells:
         self._places = [(column, place) for column in columns for place, _ in enumerate(column.feature_names)]
 
     def cell(self, feature: int, value: float) -> str:
-        """Return the text that `value` of a feature stands for; "" for a word of a text, which has no cell of its own.
+        """Return the text that `value` of a feature stands for; "" for a feature without a cell of its own.
 
-        Numbers have seven digits, as many as a float32 keeps.
+        A word of a text has none, nor has what was made from the edges. Numbers have seven digits, as many as a float32
+        keeps.
         """
+        if feature >= len(self._places):
+            return ""
         column, place = self._places[feature]
         if isinstance(column, Number):
-            return f"{column.shift + column.scale * value:.7g}"
+            number = column.shift + column.scale * value
+            return str(np.datetime64(round(number), "D")) if column.dates else f"{number:.7g}"
         if isinstance(column, Category):
             return column.values[place]
         return f"{value:.7g}" if isinstance(column, Words) else ""
