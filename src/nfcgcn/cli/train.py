@@ -68,8 +68,12 @@ def train(
         str | None, typer.Option(help=f"Validation figure that chooses the best epoch: {', '.join(get_args(Monitor))}.")
     ] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", help="Also train a perceptron, which does not see the edges.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Also train a perceptron, which does not see the edges; by default for a graph of your own.",
+        ),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
     ] = None,
@@ -144,7 +148,7 @@ def train(
             repeats, failure = error.repeats, error
         whole = failure is None and len(repeats) == seeds and not repeats[-1].run.interrupted
         simple: dict[str, TestScores] = {}
-        if baselines and whole and model != "mlp":
+        if (source.dataset is None if baselines is None else baselines) and whole and model != "mlp":
             simple = _perceptron(graph, config, repeats, source.dataset, chosen, at_once)
         interruption.hold()
         result = describe(

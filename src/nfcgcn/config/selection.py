@@ -343,7 +343,8 @@ class _Race:
 
 
 def standard_error(share: float, count: int) -> float:
-    """Return the standard error of a share of `count` nodes."""
+    """Return the standard error of a share of `count` nodes; one right and one wrong node more keep it above 0."""
+    share = (share * count + 1) / (count + 2)
     return math.sqrt(share * (1 - share) / count)
 
 
