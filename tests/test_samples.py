@@ -33,7 +33,7 @@ def test_the_readmes_commands_run_as_printed(run, tmp_path):
     ]
     quick = {
         "compare": ["--seeds", "2", "--set", "epochs=2", "--no-select", "--jobs", "1"],  # the last option counts
-        "explore": ["--out", "page.html"],  # instead of a server that runs until Ctrl-C
+        "explore": ["--out", "graph.gexf"],  # instead of a server that runs until Ctrl-C
     }
     for line in COMMANDS:
         _, command, *arguments = shlex.split(line, comments=True)

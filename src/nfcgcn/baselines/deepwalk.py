@@ -23,7 +23,7 @@ class DeepWalkConfig(VectorConfig):
     walk_length: int = setting(40, "nodes of a walk", low=1, high=1000)
     window: int = setting(10, "how far apart two nodes of a walk may be to be a pair", low=1, high=1000)
     negatives: int = setting(5, "weight of the negative nodes, per pair", low=1, high=100)
-    step_size: float = setting(0.025, "step of the skip-gram at the start; it falls to 0", above=0, below=0.2)
+    step_size: float = setting(0.025, "step of the skip-gram at the start; it falls to 0", above=0, below=0.3)
 
 
 class DeepWalk(VectorClassifier):

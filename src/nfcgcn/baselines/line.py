@@ -24,7 +24,7 @@ class LINEConfig(VectorConfig):
     hidden_channels: int = setting(128, "numbers of each node's vector, half of them of each order", low=1)
     passes: int = setting(100, "how often each edge is seen in each direction", low=1, high=100_000)
     negatives: int = setting(5, "weight of the negative nodes, per pair", low=1, high=100)
-    step_size: float = setting(0.025, "step at the start; it falls to 0", above=0, below=0.2)
+    step_size: float = setting(0.025, "step at the start; it falls to 0", above=0, below=0.3)
 
 
 class LINE(VectorClassifier):
