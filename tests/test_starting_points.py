@@ -178,7 +178,7 @@ def test_five_lines_of_python(point):
     odd = x is not None and x.shape[1] % 2
     quick = QUICK if odd else QUICK.replace("kernel_size=3", "kernel_size=2")
     names = {"nfcgcn": nfcgcn, **given}
-    exec(lines.replace("random_state=0", quick), names)  # noqa: S102  (the lines above)
+    exec(lines.replace("random_state=0", quick), names)
     graph, classifier, reasons = names["graph"], names["classifier"], names["reasons"]
     features = graph.features.toarray() if graph.is_sparse else graph.features
     x = spectral_by_definition(features, adjacency) if x is None else x

@@ -129,9 +129,9 @@ class Graph:
         """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
         ``labels [N]`` are class numbers, -1 for none, or class names; a missing one (None, NaN) is a node without a
-        label. Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights of an
-        edge that is given several times add up; if it is given in both directions, the larger sum counts, as in the
-        code that Kipf and Welling published with GCN.
+        label. Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights
+        of an edge that is given several times add up; if it is given in both directions, the larger sum counts, as in
+        the code that Kipf and Welling published with GCN.
 
         >>> graph = Graph.from_edges([[0, 1, 0], [1, 2, 1]], [[1.0], [2.0], [3.0]], weights=[0.5, 2.0, 1.0])
         >>> graph.adjacency.toarray()[0, 1]

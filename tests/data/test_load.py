@@ -74,7 +74,7 @@ def test_at_hand_without_files():
 def test_what_is_in_memory(four_nodes):
     graph = load(four_nodes.to_pyg())
     assert (graph.adjacency != four_nodes.adjacency).nnz == 0
-    with pytest.raises(GraphError, match="a SciPy matrix has edges alone; Graph.from_scipy"):
+    with pytest.raises(GraphError, match=r"a SciPy matrix has edges alone; Graph\.from_scipy"):
         load(four_nodes.adjacency)
     from torch_geometric.data import HeteroData
 
@@ -84,5 +84,5 @@ def test_what_is_in_memory(four_nodes):
 
 def test_an_option_that_does_not_exist(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,x\na,1\n")
-    with pytest.raises(ConfigError, match="^unknown option of a graph 'lable'; did you mean 'label'?"):
+    with pytest.raises(ConfigError, match=r"^unknown option of a graph 'lable'; did you mean 'label'\?$"):
         load(tmp_path / "nodes.csv", lable="x")

@@ -36,7 +36,8 @@ def structural_features(adjacency: Any, features: Structure = DEFAULT) -> sp.csr
     r"""Return features of the nodes of a graph that follow from its edges: ``[N, D]``, float32.
 
     `adjacency` is a SciPy matrix ``[N, N]`` whose entries are weights of edges, such as ``Graph.adjacency``. Where the
-    two directions of an edge differ, the larger weight counts; loops do not. With :math:`d` the sums of its rows, ``features`` is one of
+    two directions of an edge differ, the larger weight counts; loops do not. With :math:`d` the sums of its rows,
+    ``features`` is one of
 
     - "spectral": the first eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, at most 16, without the very first, which only
       repeats the degrees. Each connected part has its own, and zeros in the columns that it is too small for. A vector

@@ -135,9 +135,9 @@ class ClassExplanation:
 def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int | None = None) -> Explanation:
     """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
 
-    `node` is the name of a node or its number. The neighbours are those that prediction draws. If the model scales features, the contributions are those of the
-    scaled features and are listed under the original ones. Cost: one pass of the model, and work that grows with the
-    node's neighbourhood.
+    `node` is the name of a node or its number. The neighbours are those that prediction draws. If the model scales
+    features, the contributions are those of the scaled features and are listed under the original ones. Cost: one pass
+    of the model, and work that grows with the node's neighbourhood.
 
     >>> import nfcgcn
     >>> graph = nfcgcn.load("citations", nodes=200, features=50)
