@@ -23,7 +23,6 @@ from nfcgcn.training import DivergedError, processes
 from nfcgcn.training.values import DiedError
 
 
-
 @pytest.fixture(autouse=True)
 def _forks():
     if not processes.can_fork():
