@@ -99,6 +99,14 @@ class Candidate:
             return None
         return float(np.mean([max(e["val_accuracy"] for e in t.history) for t in self.trials]))
 
+    @property
+    def figure(self) -> float | None:
+        """The mean over its runs of the best value of the figure by which candidates are compared."""
+        if self.score == -math.inf:
+            return None
+        # Where the lowest value is best, training turns its sign.
+        return abs(float(np.mean([max(_figure(self.config, e) for e in t.history) for t in self.trials])))
+
     def describe(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return {
@@ -109,6 +117,7 @@ class Candidate:
             "draws": len(self.trials),
             "epochs": sum(len(t.history) for t in self.trials),
             "val_accuracy": self.accuracy,
+            "figure": self.figure,
             "score": None if self.accuracy is None else self.score,
             "scores": None if self.accuracy is None else [t.score for t in self.trials],
         }
@@ -366,14 +375,20 @@ def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
     if not tried[0].trials:
         why = "all others were given" if num_val >= TOO_FEW else f"{num_val} validation nodes are too few to choose by"
         return f"the suggested settings, without a choice: {why}"
-    chosen, start = (
-        "none" if c.accuracy is None else f"{100 * c.accuracy:.1f} % ({len(c.trials)} draw{'s' * (len(c.trials) > 1)})"
-        for c in (tried[best], tried[0])
-    )
+    chosen, start = (_result(c) for c in (tried[best], tried[0]))
     if best == 0:
         return f"the suggested settings: {chosen} on validation nodes, and none of {len(tried) - 1} others did better"
     changes = ", ".join(f"{name} {value}" for name, value in tried[best].changes.items())
     return f"{changes}: {chosen} on validation nodes, with the suggested settings {start}"
+
+
+def _result(candidate: Candidate) -> str:
+    """Return what a candidate reached, as the score by which candidates are compared."""
+    if candidate.accuracy is None:
+        return "none"
+    by = compared_by(candidate.config)
+    value = f"{100 * candidate.accuracy:.1f} %" if by == "accuracy" else f"{by} {candidate.figure:.3f}"
+    return f"{value} ({len(candidate.trials)} draw{'s' * (len(candidate.trials) > 1)})"
 
 
 def _caution(graph: Graph, split: Split, first: Candidate) -> str:
