@@ -94,7 +94,8 @@ def other_tensors(draw: Draw, state: dict[str, Any]) -> dict[str, Any]:
     """Give some tensors other values, types or shapes."""
     changes: tuple[Callable[[Any], Any], ...] = (
         torch.Tensor.double, torch.Tensor.int, torch.Tensor.half, torch.Tensor.ravel, torch.zeros_like,
-        lambda t: t[:0], lambda t: t[None], lambda t: torch.full_like(t, min(draw.one((*NUMBERS, 255)), 3e38)),
+        lambda t: t[:0], lambda t: t[None],
+        lambda t: torch.full_like(t, min(draw.one(NUMBERS), 3e38) if t.is_floating_point() else 255),
     )  # fmt: skip
     return {
         draw.one((name, name, name + "x")) if draw.chance(0.05) else name: draw.one(changes)(tensor).contiguous()
@@ -152,11 +153,12 @@ def unfinished(draw: Draw, folder: Path) -> nfcgcn.Graph | None:
     for path in sorted((folder / "unfinished").glob("seed-*")):
         _, text, tensors = path.read_bytes().split(b"\n", 2)
         notes = json.loads(text)
-        change(draw, notes, draw.one((0, 1, 2)))
-        tensors = draw.one((tensors, tensors, save(other_tensors(draw, load(tensors))), draw.damage(tensors)))
+        change(draw, notes, draw.one((0, 0, 1)))
+        others = save(other_tensors(draw, load(tensors)))
+        tensors = draw.one((tensors, others, others, draw.damage(tensors)))
         content = json.dumps(notes).encode() + b"\n" + tensors
-        digest = hashlib.sha256(content if draw.chance(0.9) else b"").hexdigest().encode()
-        draw.write(path, digest + b"\n" + content, 0.05)
+        digest = hashlib.sha256(content if draw.chance(0.95) else b"").hexdigest().encode()
+        draw.write(path, digest + b"\n" + content, 0.02)
     graph, config = SEEDS["unfinished graph"]
     kept = Unfinished(folder / "unfinished", {"graph": "any"})
     kept.resume()

@@ -184,15 +184,19 @@ def tables(draw: Draw, folder: Path) -> nfcgcn.Graph:
 def additions(draw: Draw, folder: Path) -> nfcgcn.Graph:
     """A good graph from tables, to which odd or damaged tables are added."""
     n = 30
-    table = {"id": [f"n{i}" for i in range(n)], "c0": cells(draw, n), "c1": draw.features(n, 1)[:, 0]}
+    table: dict[str, Any] = {"id": [f"n{i}" for i in range(n)], "c1": draw.rng.random(n)}
+    table["c0"] = cells(draw, n) if draw.chance(0.3) else [draw.one(("u", "v", "")) for _ in range(n)]
     table |= {"label": [draw.one("ab") for _ in range(n)]}
     pairs = [(f"n{a}", f"n{b}") for a, b in draw.rng.integers(0, n, (3 * n, 2)).tolist()]
     edges, options = edge_table(draw, pairs)
     nodes = write_table(draw, folder / "nodes.csv", pd.DataFrame(table), 0)
     graph = nfcgcn.load(nodes, edges=write_table(draw, folder / "edges.csv", edges, 0), **options)
     odd, ends, _ = columns(draw)
-    odd["id"] = [draw.one((name, f"new{i}", "n1")) for i, name in enumerate(odd["id"])]
-    more, _ = edge_table(draw, [(draw.one((a, "n3")), b) for a, b in ends])
+    if draw.chance(0.8):  # the new nodes have most of the columns that they need
+        odd |= {name: cells(draw, len(odd["id"])) for name in ("c0", "c1") if draw.chance(0.9)}
+        odd["id"] = [f"new{i}" if draw.chance(0.98) else "n1" for i in range(len(odd["id"]))]
+        ends = [(draw.one(("n3", "n4", *odd["id"][:3])), f"n{i % n}") for i in range(len(ends))]
+    more, _ = edge_table(draw, ends)
     if "w" not in more and draw.chance(0.8):
         more["w"] = draw.one(WEIGHTS)
     paths = (
