@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -87,7 +88,7 @@ def change(draw: Draw, values: Any, times: int) -> None:
         if draw.chance(0.1):
             del around[key]
         else:
-            around[key] = draw.one(ODD)
+            around[key] = copy.deepcopy(draw.one(ODD))
 
 
 def other_tensors(draw: Draw, state: dict[str, Any]) -> dict[str, Any]:

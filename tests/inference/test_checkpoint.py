@@ -141,7 +141,6 @@ def test_formats_of_other_versions(run_folder, format_found):
         ({"seed": 2**80}, f"`seed` must be a whole number of at least 0, got {2**80}"),
         ({"num_classes": True}, "`num_classes` must be a whole number up to 100,000, got True"),
         ({"temperature": 1e-300}, "`temperature` must be a number from 0.01 to 100, got 1e-300"),
-        ({"temperature": 10**400}, f"`temperature` must be a number from 0.01 to 100, got 1{'0' * 39}"),
         ({"settings": [1]}, "`settings` must be a table of settings, got [1]"),
         ({"settings": {"epochs": {}}}, "`settings` must be a table of settings, got {'epochs': {}}"),
         ({"feature_names": "f" * 40}, f"`feature_names` must be a list of names, or null, got '{'f' * 39}"),
