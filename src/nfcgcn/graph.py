@@ -449,7 +449,7 @@ class Split:
 
 
 def _writable(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return `array` as torch can share it: a copy if it may not be written to, as a memory map, or has another type."""
+    """Return `array` as torch can share it: a copy if it has another type or, as a memory map, may not be written."""
     return array if array.flags.writeable and array.dtype == dtype else np.array(array, dtype)
 
 

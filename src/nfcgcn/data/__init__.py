@@ -95,7 +95,8 @@ def load(
     Args:
         name: a name from ``nfcgcn datasets``, which is never taken as a path; the path of an .npz or .pt file (PyG's
             ``Data``), of a table of nodes (.csv, .tsv, .parquet), or of a folder with nodes.csv and edges.csv, or with
-            the same tables in another format; of the folder of a store (see :func:`nfcgcn.write_store`); a data frame of nodes; a graph of NetworkX or igraph.
+            the same tables in another format; of a store (see :func:`nfcgcn.write_store`); a data frame of nodes; a
+            graph of NetworkX or igraph.
         data_dir: the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it, they
             are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
             downloaded into the cache.

@@ -19,8 +19,8 @@ BLOCK = 2**20
 def remember_tables(nodes: Path, edges: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return paths and checksums of the files of a graph, and the `options` that they were read with.
 
-    `nodes` is a table, a folder with tables, a file that holds the whole graph, or a store, of which `meta.json` has the
-    checksums of all files.
+    `nodes` is a table, a folder with tables, a file that holds the whole graph, or a store, whose `meta.json` has the
+    checksums of all its files.
     """
     if is_store(nodes):
         nodes = meta_of(nodes)

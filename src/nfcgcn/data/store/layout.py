@@ -1,7 +1,7 @@
 """What is in the folder of a store: its files, and `meta.json`, which describes them.
 
-Every file has a fixed name; the names of `.npy` files say what they hold. `meta.json` has the counts, and the size, type,
-shape and sha256 of every other file. `names.json` has what is text and not one per node.
+Every file has a fixed name; the names of `.npy` files say what they hold. `meta.json` has the counts, and the size,
+type, shape and sha256 of every other file. `names.json` has what is text and not one per node.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from nfcgcn.data.formats.npz import check_text
-from nfcgcn.data.store import verification
 from nfcgcn.data.store.arrays import Array, map_array
 from nfcgcn.data.store.layout import MAX_NAMES, NAMES, NODE_NAMES, PARTS, TYPES, Meta, damaged, folder_of, read_meta
 from nfcgcn.data.store.names import NodeNames
+from nfcgcn.data.store.verification import check_arrays, check_files, check_sizes, is_noted, note
 from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import is_folder, parsing, read_regular, reading
 from nfcgcn.graph import Graph, Split
@@ -31,8 +31,8 @@ class StoredGraph(Graph):
     """A graph whose arrays are mapped from the files of a store, :attr:`Graph.store`.
 
     It was checked when the store was written, and when it was first opened. Reading rows of ``features`` or of
-    ``adjacency.indices`` reads these parts of the files; ``x``, ``edge_index`` and ``y`` read everything into memory, and
-    refuse to where there is too little. Features of type float16 are float32 in ``x``.
+    ``adjacency.indices`` reads these parts of the files; ``x``, ``edge_index`` and ``y`` read everything into memory,
+    and refuse to where there is too little. Features of type float16 are float32 in ``x``.
     """
 
     def __post_init__(self) -> None:
@@ -72,10 +72,9 @@ def _reopen(store: Path, changed: Mapping[str, Any]) -> Graph:
 def open_store(folder: str | PathLike[str], *, verify: bool | None = None) -> Graph:
     """Return the graph of a store, with its files mapped into memory: only what is used of them is read.
 
-    The sizes and types of all files are checked. With ``verify``, every byte is compared with its sha256, and every index
-    with the range that it must lie in. By default that happens at each opening of a store of less than 256 MiB, and at
-    this user's first opening of a larger one or of one whose files were touched since; that takes a few seconds per
-    10 GB. False leaves it out.
+    The sizes and types of all files are checked. With ``verify``, every byte is compared with its sha256, and every
+    index with the range that it must lie in. By default that happens at each opening of a store of less than 256 MiB,
+    and at this user's first opening of a larger one or of one whose files were touched since. False leaves it out.
 
     >>> import tempfile, nfcgcn
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,12 +87,12 @@ def open_store(folder: str | PathLike[str], *, verify: bool | None = None) -> Gr
     if not is_folder(place):
         raise DatasetError(f"{place} is not the folder of a store; `nfcgcn pack` writes one")
     meta = read_meta(place)
-    verification.check_sizes(place, meta)
+    check_sizes(place, meta)
     arrays = {name: map_array(place / name, meta.files[name]) for name in TYPES if name in meta.files}
-    if verify or (verify is None and not verification.is_noted(place, meta)):
-        verification.check_files(place, meta)
-        verification.check_arrays(place, meta, arrays)
-        verification.note(place, meta)
+    if verify or (verify is None and not is_noted(place, meta)):
+        check_files(place, meta)
+        check_arrays(place, meta, arrays)
+        note(place, meta)
     for matrix in ("edges", "features") if meta.sparse else ("edges",):
         starts = arrays[f"{matrix}_indptr.npy"]
         if starts[0] != 0 or starts[-1] != len(arrays[f"{matrix}_indices.npy"]):

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from nfcgcn.data.formats.npz import check_text
-from nfcgcn.data.store import verification
 from nfcgcn.data.store.arrays import BLOCK, ArrayWriter, row_blocks
 from nfcgcn.data.store.layout import MAX_NAMES, META, NAMES, NODE_NAMES, PARTS, TYPES, Meta, StoredFile, read_meta
 from nfcgcn.data.store.names import BATCH, NameWriter
+from nfcgcn.data.store.verification import note, sha256_of
 from nfcgcn.errors import GraphError
 from nfcgcn.files import new_folder, to_json
 from nfcgcn.graph import Graph, Split
@@ -83,7 +83,7 @@ class StoreWriter:
         for file in (*self._arrays, *self._others, NAMES):
             path, array = self.folder / file, self._arrays.get(file)
             described = (None, None) if array is None else (array.dtype.str, array.shape)
-            found[file] = StoredFile(path.stat().st_size, verification.sha256_of(path), *described)
+            found[file] = StoredFile(path.stat().st_size, sha256_of(path), *described)
         meta = Meta(name, nodes, edges, features, classes, found, split)
         (self.folder / META).write_text(to_json(meta.to_json()), encoding="utf-8")
         return read_meta(self.folder)  # which refuses what nobody could open
@@ -100,8 +100,8 @@ def write_store(
     """Write a graph as a store, a folder of plain arrays that :func:`open_store` maps into memory.
 
     The folder appears when all of it is on the disk. ``split`` becomes :attr:`Graph.given` of the stored graph; by
-    default the graph keeps its own. ``precision`` is that of dense features; sparse ones are float32. ``force`` replaces
-    an earlier store. Names of nodes need pyarrow (``pip install nfcgcn[large]``).
+    default the graph keeps its own. ``precision`` is that of dense features; sparse ones are float32. ``force``
+    replaces an earlier store. Names of nodes need pyarrow (``pip install nfcgcn[large]``).
     """
     folder = Path(folder)
     given = graph.given if split is None else split
@@ -138,7 +138,7 @@ def write_store(
             encoding=graph.encoding,
             reading=graph.reading,
         )
-    verification.note(folder, meta)
+    note(folder, meta)
 
 
 def index_type(entries: int, columns: int) -> str:
