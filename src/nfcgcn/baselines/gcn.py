@@ -15,7 +15,7 @@ from nfcgcn.method.additions import AdditionsConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv
 from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
-from nfcgcn.method.operations import drop_edges, dropout, multiply, propagate
+from nfcgcn.method.operations import drop_edges, dropout
 from nfcgcn.settings import rate, setting, takes
 
 
@@ -55,37 +55,35 @@ class GCN(LayeredClassifier):
 
     def embed(self, x: Tensor, edge_index: Edges) -> Tensor:
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
-        if len(self.layers) == 1:
-            return self.scale(x)
-        return F.relu(self._convolve(self.first(self.scale(x)), edge_index, without_last=True))
+        return self._hidden(self.scale(x), self._edges(edge_index))
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
-        x = self.scale(x)
-        scores = self._convolve(self.first(x), edge_index)
+        x, edges = self.scale(x), self._edges(edge_index)
+        last = len(self.layers) - 1
+        scores: Tensor = self.layers[last](self._dropped(self._hidden(x, edges)), hop(edges, last))
         return self.complete(scores, self._own(first_rows(x, len(scores))))
 
-    def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
-        """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``X W(1)``."""
-        edge_index = drop_edges(edge_index, self.config.edge_dropout, self.training)
-        for number in range(len(self.layers) - without_last):
-            h = self.onward(h, number) if number else h
-            h = propagate(h, hop(edge_index, number), self.config.self_weight)
+    def _hidden(self, h: Tensor, edges: Any) -> Tensor:
+        """Return ``H(K-1)``."""
+        for number, layer in enumerate(self.layers[:-1]):
+            h = F.relu(layer(self._dropped(h), hop(edges, number)))
         return h
+
+    def _edges(self, edge_index: Any) -> Any:
+        """Return the edges of this pass: in training, what ``edge_dropout`` leaves."""
+        return drop_edges(edge_index, self.config.edge_dropout, self.training)
 
     @property
     def num_hops(self) -> int:
         """How many graph convolutions there are."""
         return len(self.layers)
 
-    def first(self, x: Tensor) -> Tensor:
-        """Return ``X W(1)`` for scaled features."""
-        return multiply(self._dropped(x), self.layers[0].weight)  # type: ignore[arg-type]
-
     def read(self, x: Tensor, edge_index: Any) -> Tensor:  # noqa: ARG002
         """Return ``X W(1)`` and, with ``own_features``, ``X V(1)`` beside it."""
         x = self.scale(x)
-        return torch.cat([self.first(x), self._own(x)], dim=1)
+        first: Tensor = self.layers[0].project(self._dropped(x))  # type: ignore[operator]
+        return torch.cat([first, self._own(x)], dim=1)
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``X W(1)`` and ``X V(1)``, which :meth:`read` put side by side."""
@@ -94,7 +92,8 @@ class GCN(LayeredClassifier):
 
     def onward(self, h: Tensor, number: int) -> Tensor:
         """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
-        return multiply(self._dropped(F.relu(h)), self.layers[number].weight)  # type: ignore[arg-type]
+        projected: Tensor = self.layers[number].project(self._dropped(F.relu(h)))  # type: ignore[operator]
+        return projected
 
     def complete(self, h: Tensor, own: Tensor) -> Tensor:
         """Return the class scores that follow from ``H(K)`` and from ``X V(1)``."""

@@ -145,7 +145,9 @@ def _propagate(h: Tensor, edges: Any, self_weight: float = 1.0) -> Any:
 
 
 @accelerates(sampling.draw_rows)
-def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Any:
+def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int, nodes: Tensor | None = None) -> Any:
+    if nodes is not None:
+        return NotImplemented
     if starts.is_cuda and not triton_refusal():
         from nfcgcn.kernels.gpu import neighbour_draw as gpu
 

@@ -18,7 +18,7 @@ from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
-from nfcgcn.method.operations import add_bias, drop_edges, dropout, multiply, propagate
+from nfcgcn.method.operations import add_bias, drop_edges, dropout, propagate
 from nfcgcn.settings import rate, setting, takes
 
 Classifier = Literal["none", "linear"]
@@ -157,15 +157,19 @@ class NFCGCN(LayeredClassifier):
     def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
         """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``H(0) W(1)``."""
         edge_index = drop_edges(edge_index, self.config.edge_dropout, self.training)
-        for number in range(len(self.layers) - without_last):
-            h = self.onward(h, number) if number else h
-            h = propagate(h, hop(edge_index, number), self.config.self_weight)
+        if len(self.layers):
+            h = propagate(h, hop(edge_index, 0), self.config.self_weight)
+        for number, layer in enumerate(self.layers[1 : -1 if without_last else None], 1):
+            h = layer(self._rectified(h), hop(edge_index, number))
         return h
 
     def onward(self, h: Tensor, number: int) -> Tensor:
         """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
-        weight = self.layers[number].weight
-        return multiply(dropout(F.relu(h), self.config.dropout, self.training), weight)  # type: ignore[arg-type]
+        projected: Tensor = self.layers[number].project(self._rectified(h))  # type: ignore[operator]
+        return projected
+
+    def _rectified(self, h: Tensor) -> Tensor:
+        return dropout(F.relu(h), self.config.dropout, self.training)  # type: ignore[no-any-return]
 
     def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""

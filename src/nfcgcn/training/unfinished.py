@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -27,9 +27,10 @@ from nfcgcn.errors import NFCError, NFCWarning, WriteError
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.settings import one_line
 from nfcgcn.training.adam import Adam
+from nfcgcn.training.ranks import Quiet, current
 from nfcgcn.training.values import Epoch, Run
 
-FORMAT = 1
+FORMAT = 2
 SERIES = "series.json"
 MOST_SERIES = 16 * 2**20
 """Most bytes of series.json that are read."""
@@ -38,6 +39,29 @@ SECONDS = 10.0
 SHARE = 0.05
 """At most this share of the time is spent on writing."""
 BEST, NOW, MOMENTS, GENERATOR = "best.", "now.", "moments.", "generator."
+
+
+class Within(NamedTuple):
+    """A place within an epoch."""
+
+    batch: int
+    """How many batches are done."""
+    loss: float
+    weight: float
+    correct: float
+    """Sums over the nodes of these batches: weighted losses, weights, and nodes that were recognised."""
+
+
+class Place(NamedTuple):
+    """What a run has reached."""
+
+    history: list[Epoch]
+    best: Epoch | None
+    state: dict[str, Tensor]
+    """The weights of the best epoch."""
+    seconds: float
+    within: Within | None
+    """Where in the epoch after the last one of `history`; None at its beginning."""
 
 
 class ResumeError(NFCError):
@@ -58,12 +82,14 @@ class Unfinished:
     def resume(self) -> bool:
         """Take up what the folder holds; return False if it holds nothing, and refuse a series that is another."""
         try:
-            series = _parse(files.read_regular(self.folder / SERIES, MOST_SERIES))
+            series = _parse(current().from_first(lambda: files.read_regular(self.folder / SERIES, MOST_SERIES)))
             if series["format"] != FORMAT:
                 raise ValueError(f"its format is {series['format']!r:.40}, and this version reads {FORMAT}")
             identity, self.notes = dict(series["identity"]), dict(series["notes"])
         except FileNotFoundError:
             return False
+        except Quiet:
+            raise
         except Exception as error:
             raise _refusal(self.folder / SERIES, error) from error
         names = dict.fromkeys([*self.identity, *identity])
@@ -80,7 +106,7 @@ class Unfinished:
 
     def clear(self) -> None:
         """Remove what is kept, and the folder around it if that is empty then."""
-        if self.folder.exists():
+        if self.folder.exists() and current().is_first:
             shutil.rmtree(self.folder, ignore_errors=True)
             with suppress(OSError):
                 self.folder.parent.rmdir()
@@ -113,7 +139,7 @@ class Unfinished:
 
     def write(self, seed: int, notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replace what is kept of a seed. If that fails, training goes on without."""
-        if self._failed:
+        if self._failed or not current().is_first:
             return
         parts = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         content = json.dumps(notes).encode() + b"\n" + safetensors.torch.save(parts)
@@ -133,7 +159,8 @@ class Unfinished:
             return None
         path = self._path(seed)
         try:
-            digest, _, content = files.read_regular(path, files.MAX_BYTES).partition(b"\n")
+            read = current().from_first(lambda: files.read_regular(path, files.MAX_BYTES))
+            digest, _, content = read.partition(b"\n")
             if hashlib.sha256(content).hexdigest().encode() != digest:
                 raise ValueError("it is not the file that was written; its sha256 differs")
             text, _, tensors = content.partition(b"\n")
@@ -142,6 +169,8 @@ class Unfinished:
             return notes, safetensors.torch.load(tensors)
         except FileNotFoundError:
             return None
+        except Quiet:
+            raise
         except Exception as error:
             raise _refusal(path, error) from error
 
@@ -157,15 +186,16 @@ class Bookmark:
         self.device = optimizer.parameters[0].device
         self._due = time.monotonic() + SECONDS
 
-    def open(self) -> tuple[list[Epoch], Epoch, dict[str, Tensor], float] | None:
-        """Put model, optimiser and generators where they were; return epochs, best epoch and state, and seconds."""
+    def open(self) -> Place | None:
+        """Put model, optimiser and generators where they were, and return the place."""
         read = self.series.read(self.seed)
         if read is None:
             return None
         notes, tensors = read
         try:
             best = _part(tensors, BEST)
-            self.model.load_state_dict(best)  # which must fit, too
+            if notes["best"] is not None:
+                self.model.load_state_dict(best)  # which must fit, too
             self.model.load_state_dict(_part(tensors, NOW))
             for number, moments in enumerate(self.optimizer.moments):
                 moments.copy_(tensors[f"{MOMENTS}{number}"])
@@ -173,23 +203,30 @@ class Bookmark:
             torch.set_rng_state(tensors[f"{GENERATOR}cpu"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[f"{GENERATOR}cuda"], self.device)
+            within = None if notes["within"] is None else Within(**notes["within"])
         except Exception as error:
             raise _refusal(self.series.folder, error) from error
-        return notes["history"], notes["best"], best, notes["seconds"]
+        return Place(notes["history"], notes["best"], best, notes["seconds"], within)
 
-    def keep(self, history: Sequence[Epoch], best: Epoch, state: Mapping[str, Tensor], start: float) -> None:
-        """Keep the place after an epoch, if it is time to; `start` is when the run began, by ``perf_counter``."""
+    def keep(self, place: Place, start: float) -> None:
+        """Keep a place, if it is time to; `start` is when the run began, by ``perf_counter``."""
         before = time.monotonic()
         if before < self._due:
             return
-        tensors = {BEST + name: tensor for name, tensor in state.items()}
+        tensors = {BEST + name: tensor for name, tensor in place.state.items()}
         tensors |= {NOW + name: tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"{MOMENTS}{number}": moments for number, moments in enumerate(self.optimizer.moments)}
         tensors[f"{GENERATOR}cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors[f"{GENERATOR}cuda"] = torch.cuda.get_rng_state(self.device)
-        seconds = time.perf_counter() - start
-        notes = {"finished": False, "history": history, "best": best, "seconds": seconds, "steps": self.optimizer.steps}
+        notes = {
+            "finished": False,
+            "history": place.history,
+            "best": place.best,
+            "seconds": time.perf_counter() - start,
+            "steps": self.optimizer.steps,
+            "within": None if place.within is None else place.within._asdict(),
+        }
         self.series.write(self.seed, notes, tensors)
         after = time.monotonic()
         self._due = after + max(SECONDS, (after - before) / SHARE)
@@ -217,12 +254,19 @@ def _finite(text: str) -> float:
 
 def _check(notes: Any) -> None:
     """Raise an error for notes that are not those of a run."""
-    epochs = [*notes["history"], notes["best"]]
+    within = None if notes["finished"] else notes["within"]
+    epochs = [*notes["history"], *([] if notes["best"] is None else [notes["best"]]), *([within] if within else [])]
     if not all(type(value) in (int, float) for epoch in epochs for value in (*epoch.values(), notes["seconds"])):
         raise ValueError("a figure is not a number")
     if notes["finished"] and not (type(notes["temperature"]) in (int, float) and notes["temperature"] > 0):
         raise ValueError("its temperature is not a number above 0")
     if [epoch["epoch"] for epoch in notes["history"]] != list(range(1, len(notes["history"]) + 1)):
         raise ValueError("its epochs are not numbered from 1 on")
-    if notes["best"] not in notes["history"] or type(notes["finished"]) is not bool:
+    if type(notes["finished"]) is not bool or (notes["best"] is None) != (not notes["history"]):
         raise ValueError("its best epoch is none of its epochs")
+    if notes["best"] is not None and notes["best"] not in notes["history"]:
+        raise ValueError("its best epoch is none of its epochs")
+    if within is not None and set(within) != set(Within._fields):
+        raise ValueError("its place within an epoch is not one")
+    if not notes["history"] and (notes["finished"] or within is None):
+        raise ValueError("it has no epoch")
