@@ -193,7 +193,7 @@ class Config:
             raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
         self.check_memory(graph)
         model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
-        model.edges_of(graph)  # refuses weights that the model cannot use
+        model.check_weights(graph)
         return model
 
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:

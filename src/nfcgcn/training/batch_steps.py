@@ -43,7 +43,7 @@ class MiniBatches:
         device: torch.device,
     ) -> None:
         assert config.fan_out is not None  # noqa: S101
-        model.edges_of(graph)  # refuses weights that the model cannot use
+        model.check_weights(graph)
         self.ranks = current()
         self.model, self.config, self.seed, self.device = model, config, seed, device
         self.reader = NodeReader(model, graph, seed=seed, device=device)
