@@ -56,6 +56,11 @@ class LayeredClassifier(NodeClassifier):
     def num_hops(self) -> int:
         """How many graph convolutions there are."""
 
+    @property
+    def embed_hops(self) -> int:
+        """How many of them come before what :meth:`embed` returns."""
+        return max(0, self.num_hops - 1)
+
     @abstractmethod
     def read(self, x: Tensor, edge_index: Any) -> Tensor:
         """Return what the first propagation reads, ``[rows, channels]``, and what :meth:`split` takes from it."""

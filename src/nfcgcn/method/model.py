@@ -119,6 +119,11 @@ class NFCGCN(LayeredClassifier):
         """How many graph convolutions there are, ``K``."""
         return len(self.layers)
 
+    @property
+    def embed_hops(self) -> int:
+        """How many of them come before what :meth:`embed` returns."""
+        return max(0, len(self.layers) - (self.classifier is None))
+
     def finish(self, h: Tensor, edge_index: Any) -> Tensor:
         """Return the class scores that follow from what :meth:`read` returns."""
         h, own = self.split(h)
@@ -173,8 +178,7 @@ class NFCGCN(LayeredClassifier):
 
     def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
-        depth = len(self.layers) - (self.classifier is None)
-        if depth <= 0:
+        if not self.embed_hops:
             laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
             return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
         h, _ = self.split(self.read(x, edge_index, neighbours))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from nfcgcn.method.sampling import draw_seed, draw_weighted_rows
 from nfcgcn.randomness import hash_seed
 from nfcgcn.training.ranks import Ranks
 
+T = TypeVar("T")
 AHEAD = 2
 """How many batches are prepared before they are needed."""
 EVALUATION = 0
@@ -155,9 +156,9 @@ class NodeReader:
         return len(reached) if len(reached) <= most else None
 
 
-def ahead(works: Iterable[Callable[[], Batch]]) -> Iterator[Batch]:
+def ahead(works: Iterable[Callable[[], T]]) -> Iterator[T]:
     """Yield the results of some works in order; a thread does the next ones while the caller uses a result."""
-    waiting: deque[Future[Batch]] = deque()
+    waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="nfcgcn-batches") as thread:
         try:
             for work in works:
