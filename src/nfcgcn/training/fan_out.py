@@ -34,6 +34,8 @@ class FanOut(str):
 
     def sizes(self, num_hops: int) -> list[int]:
         """Return the number of neighbours for each of so many graph convolutions, in the order they are computed."""
+        if not num_hops:
+            return []
         numbers = [int(part) for part in self.split(",")]
         numbers = numbers * num_hops if len(numbers) == 1 else numbers[::-1]
         if len(numbers) != num_hops:

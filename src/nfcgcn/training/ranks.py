@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.errors import ConfigError, NFCError, SilentError
 from nfcgcn.graph import Ints
 from nfcgcn.settings import one_line
 
@@ -31,10 +31,6 @@ PATIENCE = timedelta(hours=2)
 
 class LostRankError(NFCError):
     """Another process of the same training has ended before its time."""
-
-
-class Quiet(NFCError):  # noqa: N818
-    """An error that rank 0 reports for all."""
 
 
 class Ranks:
@@ -107,7 +103,7 @@ class Ranks:
         if size == -1:
             raise FileNotFoundError
         if size < 0:
-            raise Quiet("rank 0 has reported an error")
+            raise SilentError("rank 0 has reported an error")
         with _losses():
             data = torch.empty(size, dtype=torch.uint8, device=self.device)
             if self.is_first:
@@ -126,7 +122,7 @@ class Ranks:
         others = [number for number in range(self.count) if not torch.equal(rows[number], rows[0])]
         if others:
             if not self.is_first:
-                raise Quiet("rank 0 has reported an error")
+                raise SilentError("rank 0 has reported an error")
             theirs = bytes(rows[others[0]].tolist()).rstrip(b"\0").decode(errors="replace")
             raise ConfigError(
                 f"rank {others[0]} has another {what} than rank 0: {one_line(theirs)} instead of {one_line(text)}; "
@@ -143,9 +139,26 @@ def current() -> Ranks:
     return _joined or _alone
 
 
-def wanted(environment: Mapping[str, str] = os.environ) -> bool:
+def wanted() -> bool:
     """Say whether `torchrun` has started this process as one of several."""
-    return int(environment.get("WORLD_SIZE") or 1) > 1 and "RANK" in environment
+    return "RANK" in os.environ and _number("WORLD_SIZE", 1) > 1
+
+
+def processes() -> int:
+    """Return how many processes train together."""
+    return _number("WORLD_SIZE", 1) if wanted() else 1
+
+
+def is_first() -> bool:
+    """Say whether this process writes and prints: rank 0, or the only one."""
+    return not wanted() or _number("RANK", 0) == 0
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"the variable {variable} must be a whole number, got '{one_line(text)}'; torchrun sets it")
+    return int(text)
 
 
 @contextmanager
@@ -156,10 +169,10 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         yield _alone
         return
     ranks = Ranks()
-    ranks.number, ranks.count, ranks.device = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device
+    ranks.number, ranks.count, ranks.device = _number("RANK", 0), _number("WORLD_SIZE", 1), device
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", "29500"))
+    address, port = os.environ.get("MASTER_ADDR", "localhost"), _number("MASTER_PORT", 29500)
     hosts = ranks.is_first and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     with _losses():
@@ -194,7 +207,7 @@ def device_of_rank(device: torch.device) -> torch.device:
     """Return this process's own GPU, by its number on the machine; a CPU is shared."""
     if device.type != "cuda" or not wanted():
         return device
-    number = int(os.environ.get("LOCAL_RANK", "0"))
+    number = _number("LOCAL_RANK", 0)
     if number >= torch.cuda.device_count():
         raise ConfigError(
             f"there are {torch.cuda.device_count()} GPUs, and this is process {number + 1} of this machine; "

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from nfcgcn import files
-from nfcgcn.errors import NFCError, NFCWarning, WriteError
+from nfcgcn.errors import NFCError, NFCWarning, SilentError, WriteError
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.settings import one_line
 from nfcgcn.training.adam import Adam
-from nfcgcn.training.ranks import Quiet, current
+from nfcgcn.training.ranks import current
 from nfcgcn.training.values import Epoch, Run
 
 FORMAT = 2
@@ -88,7 +88,7 @@ class Unfinished:
             identity, self.notes = dict(series["identity"]), dict(series["notes"])
         except FileNotFoundError:
             return False
-        except Quiet:
+        except SilentError:
             raise
         except Exception as error:
             raise _refusal(self.folder / SERIES, error) from error
@@ -169,7 +169,7 @@ class Unfinished:
             return notes, safetensors.torch.load(tensors)
         except FileNotFoundError:
             return None
-        except Quiet:
+        except SilentError:
             raise
         except Exception as error:
             raise _refusal(path, error) from error
