@@ -75,10 +75,10 @@ def predict_with_confidence(
         some = torch.from_numpy(compute(model, graph, nodes, device=device)[nodes])
         predicted: Ints = np.full(graph.num_nodes, -1, np.int64)
         predicted[nodes] = some.argmax(1).numpy()
-        return predicted, _softmax(model, some)
+        return predicted, softmax(model, some)
     scores = _scores(model, graph, device)
     classes: Ints = scores.argmax(1).cpu().numpy()
-    return classes, _softmax(model, scores[torch.from_numpy(nodes).to(device)])
+    return classes, softmax(model, scores[torch.from_numpy(nodes).to(device)])
 
 
 def _scores(model: NodeClassifier, graph: Graph, device: torch.device | str) -> Tensor:
@@ -113,12 +113,12 @@ def predict_proba(
         raise ConfigError(f"`draws` must be at least 1, got {draws}")
     samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     num_draws = draws if samplers else 1
-    mean = _softmax(model, _scores(model, graph, device))
+    mean = softmax(model, _scores(model, graph, device))
     squares = np.zeros_like(mean)
     # Welford's recurrence: probabilities that never change have a deviation of exactly 0.
     for draw in range(1, num_draws):
         with _drawn(samplers, draw):
-            probabilities = _softmax(model, _scores(model, graph, device))
+            probabilities = softmax(model, _scores(model, graph, device))
         change = probabilities - mean
         mean += change / (draw + 1)
         squares += change * (probabilities - mean)
@@ -131,7 +131,7 @@ def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[
     """Return the class probabilities of every node for one of the model's draws, ``[N, C]``; draw 0 is evaluation's."""
     samplers = [part for part in model.eval().modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     with _drawn(samplers, draw):
-        return _softmax(model, _scores(model, graph, "cpu"))
+        return softmax(model, _scores(model, graph, "cpu"))
 
 
 @one_pool()
@@ -184,7 +184,8 @@ def check_size(num_nodes: int, channels: int) -> None:
         )
 
 
-def _softmax(model: NodeClassifier, scores: Tensor) -> npt.NDArray[np.float64]:
+def softmax(model: NodeClassifier, scores: Tensor) -> npt.NDArray[np.float64]:
+    """Return the class probabilities that follow from scores."""
     probabilities: npt.NDArray[np.float64] = (scores.double() / model.temperature).softmax(1).cpu().numpy()
     return probabilities
 
