@@ -86,14 +86,7 @@ class NodeReader:
 
     def batch(self, nodes: Ints, sizes: Sequence[int | None], draw: int = EVALUATION) -> Batch:
         """Return what is needed to score `nodes`, all different, with so many neighbours per graph convolution."""
-        matrices: list[Tensor] = []
-        written = np.ascontiguousarray(nodes, np.int64)
-        for number in reversed(range(len(sizes))):
-            rows, columns, values = self.hop(written, sizes[number], draw, number)
-            read, places = kernels.renumber(written, columns)
-            matrix = csr_tensor(*map(torch.from_numpy, (rows, places, values)), (len(written), len(read)))
-            matrices.insert(0, matrix)
-            written = read
+        matrices, written = self.sample(nodes, sizes, draw)
         x, table = self.features_of(written, draw)
         if matrices and len(x) > len(written) and self.device.type == "cuda":
             matrices[0] = csr_tensor(
@@ -105,6 +98,18 @@ class NodeReader:
         labels = torch.from_numpy(np.asarray(self.graph.labels[nodes], np.int64))
         batch = Batch(x, Hops(tuple(matrices), table), labels)
         return batch.to(Tensor.pin_memory) if self.device.type == "cuda" else batch
+
+    def sample(self, nodes: Ints, sizes: Sequence[int | None], draw: int) -> tuple[list[Tensor], Ints]:
+        """Draw neighbours; return the matrix of each graph convolution, and the nodes that the first one reads."""
+        matrices: list[Tensor] = []
+        written = np.ascontiguousarray(nodes, np.int64)
+        for number in reversed(range(len(sizes))):
+            rows, columns, values = self.hop(written, sizes[number], draw, number)
+            read, places = kernels.renumber(written, columns)
+            matrix = csr_tensor(*map(torch.from_numpy, (rows, places, values)), (len(written), len(read)))
+            matrices.insert(0, matrix)
+            written = read
+        return matrices, written
 
     def hop(self, nodes: Ints, size: int | None, draw: int, number: int) -> tuple[Ints, Ints, Any]:
         """Return the rows `nodes` of one graph convolution's matrix: starts, columns, which are nodes, and values."""
