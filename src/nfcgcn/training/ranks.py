@@ -25,6 +25,7 @@ from nfcgcn.settings import one_line
 
 BEAT, SILENCE = 5.0, 45.0
 """Seconds between two signs of life of a rank, and after how many without one the others stop."""
+REMEDY = "the same command with --resume goes on from the last checkpoint"
 PATIENCE = timedelta(hours=2)
 """How long a rank waits for one that lives but has more to do."""
 
@@ -227,8 +228,8 @@ def _losses() -> Iterator[None]:
         if "memory" in str(error):
             raise
         raise LostRankError(
-            f"rank {current().number} has lost another process of this training ({one_line(error)[:90]}); "
-            "the same command with --resume goes on from the last checkpoint"
+            f"rank {current().number} has lost the connection to another process of this training, which has ended or "
+            f"was killed; {REMEDY}"
         ) from error
 
 
@@ -267,6 +268,6 @@ class _Heart:
                 self._die(f"the other processes cannot be reached: {one_line(error)[:90]}")
 
     def _die(self, reason: str) -> None:
-        print(f"error: {reason}; the same command with --resume goes on from the last checkpoint", file=sys.stderr)
+        print(f"error: {reason}; {REMEDY}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(2)

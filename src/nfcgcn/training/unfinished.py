@@ -95,6 +95,8 @@ class Unfinished:
         names = dict.fromkeys([*self.identity, *identity])
         pairs = [(name, identity.get(name), self.identity.get(name)) for name in names]
         changed = [f"`{name}` was {was} and is {now} now" for name, was, now in pairs if was != now]
+        if changed and not current().is_first:
+            raise SilentError("rank 0 says why")
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise ResumeError(
@@ -232,7 +234,9 @@ class Bookmark:
         self._due = after + max(SECONDS, (after - before) / SHARE)
 
 
-def _refusal(path: Path, error: Exception) -> ResumeError:
+def _refusal(path: Path, error: Exception) -> NFCError:
+    if not current().is_first:
+        return SilentError("rank 0 says why")
     reason = one_line(error) or type(error).__name__
     return ResumeError(f"{path} is damaged or was not written by nfcgcn: {reason}; start anew with --force")
 
