@@ -11,8 +11,8 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.method.features import scale_features
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
-from nfcgcn.training.fan_out import FanOut
 from nfcgcn.training.class_weights import ClassWeights
+from nfcgcn.training.fan_out import FanOut
 
 
 def message(text):
@@ -274,7 +274,9 @@ def test_bad_configs(options, text):
 
 
 def test_gcn_has_no_settings_of_nfc_gcn():
-    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_parts, batch_size, calibrate, "):
+    with pytest.raises(
+        ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_parts, batch_size, calibrate, "
+    ):
         make_config("gcn", settings={"bandwidth": 3})
 
 

@@ -150,7 +150,9 @@ def test_sampled_validation_is_said_and_the_same_in_every_epoch(graph, monkeypat
         run = train(graph, learning_rate=1e-12, fan_out="1", batch_size=7)
     assert len({epoch["val_loss"] for epoch in run.history}) == 1
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line.startswith("validation draws neighbours as training does, the same in every epoch: with all neighbours,")
+    assert line.startswith(
+        "validation draws neighbours as training does, the same in every epoch: with all neighbours,"
+    )
 
 
 def test_calibration_uses_the_same_scores(graph):
@@ -197,7 +199,9 @@ def test_fan_outs_count_from_the_scored_node(given, sizes):
 
 @pytest.mark.parametrize("given", ["0", "", "5,", "-1", "5,0", "1.5", 2.0, True, [], "ten", [None], 2**40])
 def test_bad_fan_outs_are_refused(given):
-    with pytest.raises(ConfigError, match=r"^`fan_out` must be none or a whole number of neighbours from 1 up, or one "):
+    with pytest.raises(
+        ConfigError, match=r"^`fan_out` must be none or a whole number of neighbours from 1 up, or one "
+    ):
         TrainingConfig(fan_out=given)
 
 

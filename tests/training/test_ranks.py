@@ -143,7 +143,9 @@ def test_when_a_rank_falls_silent_the_others_stop(monkeypatch, capfd):
         time.sleep(100)
 
     assert together(work, heard=1) == [2]
-    assert capfd.readouterr().err.startswith("error: rank 1 has not been heard of for 1 s; the same command with --resume")
+    assert capfd.readouterr().err.startswith(
+        "error: rank 1 has not been heard of for 1 s; the same command with --resume"
+    )
 
 
 def test_a_rank_with_another_store_is_named():

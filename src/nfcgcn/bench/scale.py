@@ -113,7 +113,9 @@ def _in_processes(
     for process in started:
         printed, errors = process.communicate()
         if process.returncode:
-            raise NFCError(f"the process that was measured failed: {one_line((errors.strip() or '?').splitlines()[-1])}")
+            raise NFCError(
+                f"the process that was measured failed: {one_line((errors.strip() or '?').splitlines()[-1])}"
+            )
         results.append(json.loads(printed.splitlines()[-1]))
     return results
 

@@ -31,9 +31,7 @@ def check_parquet(path: Path) -> None:
         raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write another kind of file")
 
 
-def write_predictions(
-    path: Path, run: SavedRun, graph: Graph, shown: Ints, block: Callable[[Ints], Block]
-) -> Ints:
+def write_predictions(path: Path, run: SavedRun, graph: Graph, shown: Ints, block: Callable[[Ints], Block]) -> Ints:
     """Write the predictions of the nodes `shown`, and return their classes."""
     parts = parts_of(graph, run.split)
     classes: list[Ints] = []

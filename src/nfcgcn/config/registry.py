@@ -278,7 +278,10 @@ class Config:
                 raise ConfigError(f"several processes can train nfc-gcn, nfc-gcn-2d, gcn and mlp, not {self.name}")
             return self, None
         drawn = f" and draws {FAN_OUT} neighbours per node and graph convolution" if changed.model_hops else ""
-        return changed, f"trains in mini-batches, as {reason}: a step takes {size:,} nodes{drawn} (--batch-size, --fan-out)"
+        return (
+            changed,
+            f"trains in mini-batches, as {reason}: a step takes {size:,} nodes{drawn} (--batch-size, --fan-out)",
+        )
 
     @property
     def model_hops(self) -> int:

@@ -1,4 +1,4 @@
-"""What a mini-batch needs of a graph, from lists that may lie in files: by Numba, or by formulas where it cannot run."""
+"""What a mini-batch needs of a graph, from lists that may lie in files: by Numba, or by formulas without it."""
 
 from __future__ import annotations
 

@@ -68,9 +68,7 @@ def next_draw() -> int:
 
 
 @accelerated
-def draw_rows(
-    starts: Tensor, neighbours: Tensor, *, size: int, seed: int, nodes: Tensor | None = None
-) -> Tensor:
+def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int, nodes: Tensor | None = None) -> Tensor:
     """Return each node and `size` of its neighbours, ``[N, size + 1]``, of CSR lists ``starts`` and ``neighbours``.
 
     ``nodes`` says whose lists these are if they are not those of all nodes in order.

@@ -28,6 +28,8 @@ def fingerprint(graph: Graph, *nodes: Ints) -> str:
 
 def _arrays(graph: Graph) -> list[npt.NDArray[Any]]:
     x, a = graph.features, graph.adjacency
-    parts: list[npt.NDArray[Any]] = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
+    parts: list[npt.NDArray[Any]] = (
+        [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
+    )
     parts += [a.indptr.astype(np.int64), a.indices.astype(np.int64), graph.labels]
     return [*parts, *([a.data] if graph.is_weighted else [])]

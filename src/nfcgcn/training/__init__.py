@@ -72,8 +72,8 @@ def fit(
     The loss is the cross-entropy on ``split.train``, weighted as ``config.class_weight`` says. After every epoch the
     model is validated on ``split.val``, by the same loss; ``split.test`` is never read. ``choose_by="train"`` validates
     on the training nodes, for splits without validation nodes. With ``config.batch_size`` every epoch shuffles the
-    training nodes and makes one step per batch. With ``config.fan_out`` a step reads of the graph only what the nodes of
-    its batch need, with so many neighbours per node, and the graph may be larger than memory; see ``docs/scale.md``.
+    training nodes and makes one step per batch. With ``config.fan_out`` a step reads of the graph only what the nodes
+    of its batch need, with so many neighbours per node, and the graph may be larger than memory.
     ``on_epoch`` is called after each epoch; ``track`` hears of each epoch
     and of the end, see :class:`Tracker`. Ctrl-C ends training early and keeps the best state so far. With ``keep`` the
     place that training has reached is kept on the disk every so often, and training goes on from the place that is

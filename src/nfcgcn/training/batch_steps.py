@@ -76,7 +76,9 @@ class MiniBatches:
         order = plan(self.nodes, seed=self.seed, epoch=epoch, size=self.batch_size, num_parts=self.num_parts)
         done = within or Within(0, 0.0, 0.0, 0.0)
         work = [(b, *part) for b in range(done.batch, order.num_batches) for part in order.parts(b, self.ranks)]
-        prepared = moved(ahead(partial(self.reader.batch, nodes, self.sizes, epoch) for _, _, nodes in work), self.device)
+        prepared = moved(
+            ahead(partial(self.reader.batch, nodes, self.sizes, epoch) for _, _, nodes in work), self.device
+        )
         try:
             for batch in range(done.batch, order.num_batches):
                 done = self._step(order, epoch, batch, optimizer, prepared, done)

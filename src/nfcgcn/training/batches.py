@@ -77,7 +77,9 @@ def _each(matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 class NodeReader:
     """Reads from a graph, in memory or in a store, what a model needs to score some nodes."""
 
-    def __init__(self, model: NodeClassifier, graph: Graph, *, seed: int = 0, device: torch.device | None = None) -> None:
+    def __init__(
+        self, model: NodeClassifier, graph: Graph, *, seed: int = 0, device: torch.device | None = None
+    ) -> None:
         self.model, self.graph, self.seed = layered(model), graph, seed
         self.device = device or torch.device("cpu")
         self.self_weight = float(getattr(model.config, "self_weight", 1.0))

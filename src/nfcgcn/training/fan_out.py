@@ -39,5 +39,7 @@ class FanOut(str):
         numbers = [int(part) for part in self.split(",")]
         numbers = numbers * num_hops if len(numbers) == 1 else numbers[::-1]
         if len(numbers) != num_hops:
-            raise ConfigError(f"`fan_out` {self} is for {len(numbers)} graph convolutions, and the model has {num_hops}")
+            raise ConfigError(
+                f"`fan_out` {self} is for {len(numbers)} graph convolutions, and the model has {num_hops}"
+            )
         return numbers

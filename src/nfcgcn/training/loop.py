@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -15,9 +16,9 @@ from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.training.adam import Adam
-from nfcgcn.training.class_weights import class_weights
 from nfcgcn.training.batch_steps import MiniBatches
 from nfcgcn.training.calibration import fit_temperature
+from nfcgcn.training.class_weights import class_weights
 from nfcgcn.training.figures import Training, Validation, accuracy, judge
 from nfcgcn.training.ranks import current
 from nfcgcn.training.unfinished import Bookmark, Place, Unfinished, Within
@@ -55,11 +56,7 @@ def fit_in_steps(
                 place = kept
                 start -= place.seconds
             for number in range(len(place.history) + 1, config.epochs + 1):
-
-                def keep_within(within: Within) -> None:
-                    if bookmark is not None:
-                        bookmark.keep(place._replace(within=within), start)
-
+                keep_within = partial(_keep_within, bookmark, place, start)
                 epoch: Epoch = {
                     "epoch": number,
                     **work.train(number, optimizer, place.within, keep_within),
@@ -90,12 +87,15 @@ def fit_in_steps(
     return Run(tuple(place.history), place.best, place.state, seconds, interrupted, temperature)
 
 
+def _keep_within(bookmark: Bookmark | None, place: Place, start: float, within: Within) -> None:
+    if bookmark is not None:
+        bookmark.keep(place._replace(within=within), start)
+
+
 class Work(Protocol):
     """What an epoch does: steps over the training nodes, and scores of the validation nodes."""
 
-    def train(
-        self, epoch: int, optimizer: Adam, within: Within | None, keep: Callable[[Within], None]
-    ) -> Training: ...
+    def train(self, epoch: int, optimizer: Adam, within: Within | None, keep: Callable[[Within], None]) -> Training: ...
 
     def validate(self) -> Validation: ...
 

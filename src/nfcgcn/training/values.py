@@ -85,10 +85,13 @@ class TrainingConfig(Settings):
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never", low=1)
     batch_size: int | None = setting(None, "training nodes per step; none: all at once", low=1)
     fan_out: FanOut | None = setting(
-        None, "train in mini-batches: neighbours drawn per node and graph convolution, one number or one per convolution"
+        None,
+        "train in mini-batches: neighbours drawn per node and graph convolution, one number or one per convolution",
     )
     batch_parts: int | None = setting(
-        None, "parts of a mini-batch, each with its own dropout masks, shared by processes; none: one per process", low=1
+        None,
+        "parts of a mini-batch, each with its own dropout masks, shared by processes; none: one per process",
+        low=1,
     )
     precision: Precision = setting("float32", "precision to which matrix products on a GPU round their inputs")
     class_weight: ClassWeight = setting(
