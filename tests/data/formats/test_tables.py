@@ -351,7 +351,8 @@ SPOILT = {
     "columns": ({"columns": "x"}, "the encoding is damaged: `columns` must be a list of columns; train anew"),
     "kind": (
         {"columns": [{"kind": "exec"}]},
-        "the encoding is damaged: a column must be of kind number, category, text, words, hashed, got 'exec'; train anew",
+        "the encoding is damaged: a column must be of kind number, category, text, words, hashed, got 'exec'; "
+        "train anew",
     ),
     "field": (
         {"columns": [{"kind": "category", "name": "x"}]},

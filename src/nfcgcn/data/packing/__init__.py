@@ -12,7 +12,7 @@ from nfcgcn.data.formats.assembly import describe_reading
 from nfcgcn.data.formats.edges import edge_columns
 from nfcgcn.data.formats.encoding import MOST_BUCKETS, Encoding
 from nfcgcn.data.formats.problems import Problems
-from nfcgcn.data.formats.roles import Roles, make_roles
+from nfcgcn.data.formats.roles import make_roles
 from nfcgcn.data.options import check_integer
 from nfcgcn.data.packing.edges import EndColumns, Joined, join_edges, number_nodes, write_edges
 from nfcgcn.data.packing.engine import Engine, LargeTable
@@ -44,7 +44,7 @@ def pack_tables(
     progress: Progress | None = None,
     **options: Any,
 ) -> Meta:
-    """Write a store from tables that need not fit into memory; needs DuckDB and pyarrow (``pip install nfcgcn[large]``).
+    """Write a store from tables that need not fit into memory (``pip install nfcgcn[large]``).
 
     `nodes` and `edges` are paths of CSV, TSV or Parquet files, or patterns such as "nodes-*.parquet". ``options`` are
     those of :func:`nfcgcn.data.formats.read_tables`: what the columns mean, and ``unknown_edges``. The graph of the
@@ -63,7 +63,8 @@ def pack_tables(
         try:
             node_table, edge_table = (LargeTable(engine, str(pattern)) for pattern in (nodes, edges))
             name = node_table.title or place.resolve().name
-            meta = _pack(node_table, edge_table, StoreWriter(draft), hash_text, name, progress, options)
+            with StoreWriter(draft) as writer:
+                meta = _pack(node_table, edge_table, writer, hash_text, name, progress, options)
         finally:
             engine.close()
     note(place, meta)
@@ -95,10 +96,12 @@ def _pack(
     with writer.node_names(integers=whole) as names:
         number_nodes(nodes, roles.id or "", names, whole=whole, rows=rows, progress=progress, problems=problems)
         progress.show("finding the nodes of edges", 0, 0)
-        joined = join_edges(ends, nodes, rows, whole=whole, unknown_edges=roles.unknown_edges, problems=problems)
+        joined = Joined(0, 0, 0)
+        if not problems.messages:  # ids that are missing or there twice would make edges look wrong, too
+            joined = join_edges(ends, nodes, rows, whole=whole, unknown_edges=roles.unknown_edges, problems=problems)
         encoding = learn_nodes(columns, rows, progress, problems)
         if joined.added:
-            for batch in nodes.engine.stream(f"SELECT id FROM nodes WHERE row >= {rows} ORDER BY row"):  # noqa: S608
+            for batch in nodes.engine.stream(f"SELECT id FROM nodes WHERE row >= {rows} ORDER BY row"):
                 names.add(batch.column(0))
     nodes.engine.run("DROP TABLE nodes")
     given = write_nodes(columns, encoding, writer, joined.added, rows, progress)

@@ -112,15 +112,13 @@ def join_edges(
     if not lost or unknown_edges == "drop":
         return Joined(rows, lost if lost else 0, 0)
     numbered = f"{ends}, row_number() OVER () AS n FROM {table.sql}"
-    blank, first = engine.row(
-        f"SELECT count(*), min(n) FROM ({numbered}) WHERE source IS NULL OR target IS NULL"  # noqa: S608
-    )
+    blank, first = engine.row(f"SELECT count(*), min(n) FROM ({numbered}) WHERE source IS NULL OR target IS NULL")
     with problems.gather():
         if blank:
             more = f": {blank} rows lack one; --unknown-edges drop leaves them out" if blank > 1 else ""
             raise GraphError(f"row {first} of {table.name} lacks an id; an edge needs both ends{more}")
     engine.run(
-        f"CREATE TABLE strange AS SELECT id, min(place) AS place FROM (SELECT source AS id, 2 * n AS place FROM "  # noqa: S608
+        f"CREATE TABLE strange AS SELECT id, min(place) AS place FROM (SELECT source AS id, 2 * n AS place FROM "
         f"({numbered}) UNION ALL SELECT target, 2 * n + 1 FROM ({numbered})) e WHERE id IS NOT NULL AND NOT EXISTS "
         f"(SELECT 1 FROM nodes WHERE nodes.id = e.id) GROUP BY id"
     )
@@ -136,9 +134,7 @@ def join_edges(
             raise GraphError(f"{unknown}: {names}{more}; {remedy}")
     if problems.messages:
         return Joined(rows, 0, 0)
-    engine.run(
-        f"INSERT INTO nodes SELECT id, {num_nodes} + row_number() OVER (ORDER BY place) - 1 FROM strange"  # noqa: S608
-    )
+    engine.run(f"INSERT INTO nodes SELECT id, {num_nodes} + row_number() OVER (ORDER BY place) - 1 FROM strange")
     engine.run("DROP TABLE pairs")
     _join(engine, f"{ends} FROM {table.sql}", weight)
     return Joined(rows, 0, count)
@@ -146,7 +142,7 @@ def join_edges(
 
 def _join(engine: Engine, ends: str, weight: str) -> None:
     engine.run(
-        f"CREATE TABLE pairs AS SELECT s.row AS a, t.row AS b{', w' if weight else ''} FROM ({ends}) e "  # noqa: S608
+        f"CREATE TABLE pairs AS SELECT s.row AS a, t.row AS b{', w' if weight else ''} FROM ({ends}) e "
         "LEFT JOIN nodes s ON e.source = s.id LEFT JOIN nodes t ON e.target = t.id"
     )
 

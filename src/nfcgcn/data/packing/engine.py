@@ -12,7 +12,7 @@ from typing import Any
 
 from nfcgcn.data.formats.delimited import DELIMITERS, DelimitedTable
 from nfcgcn.data.formats.parquet import PARQUET
-from nfcgcn.data.formats.table import check_columns
+from nfcgcn.data.formats.table import MISSING, check_columns
 from nfcgcn.data.formats.tables import SUFFIXES, stem
 from nfcgcn.errors import ConfigError, DatasetError, GraphError, WriteError
 from nfcgcn.files import parsing, reading
@@ -25,6 +25,7 @@ SHARE = 0.6
 LEAST = 256 * 2**20
 WHITE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
 """All that Python takes for white space."""
+MISSING_IDS = ", ".join(f"'{text}'" for text in sorted(MISSING))
 
 
 class Engine:
@@ -49,7 +50,6 @@ class Engine:
                     "temp_directory": str(folder / "spilled"),
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
-                    "enable_progress_bar": False,
                 },
             )
 
@@ -85,8 +85,12 @@ class Engine:
         """Turn errors of DuckDB into one line of ours."""
         try:
             yield
-        except self._error as error:
+        except (self._error, RuntimeError, OSError) as error:
             reason = one_line(error)
+            if "nterrupt" in reason:  # by Ctrl-C, which DuckDB hears of while it works
+                raise KeyboardInterrupt from error
+            if not isinstance(error, self._error):
+                raise
             if "No space left" in reason or "failed to offload" in reason or "Could not write" in reason:
                 raise WriteError(f"cannot write {self.folder.parent}: {reason[:200]}; choose another place") from error
             if type(error).__name__ == "OutOfMemoryException":
@@ -156,9 +160,14 @@ class LargeTable:
 
     def id_text(self, column: str) -> str:
         """Return the expression for an id as text, without white space around it; "7.0" is "7", nothing is NULL."""
-        text = f"trim({named(column)}::VARCHAR, {quoted(WHITE)})"
+        cell = f"{named(column)}::VARCHAR"
+        text = f"trim({cell}, {quoted(WHITE)})"
         plain = f"CASE WHEN suffix({text}, '.0') THEN regexp_replace({text}, '^(-?[0-9]+)\\.0$', '\\1') ELSE {text} END"
-        return f"CASE WHEN {text} IN ('', 'nan', 'NaN', '<NA>') THEN NULL ELSE {plain} END"
+        careful = f"CASE WHEN {text} IN ({MISSING_IDS}) THEN NULL ELSE {plain} END"
+        # Nearly all ids begin and end with a visible ASCII character and need no care, which would take long.
+        usual = " AND ".join(f"{end} BETWEEN '!' AND '~'" for end in (f"left({cell}, 1)", f"right({cell}, 1)"))
+        usual += f" AND NOT suffix({cell}, '.0') AND {cell} NOT IN ({MISSING_IDS})"
+        return f"CASE WHEN {usual} THEN {cell} ELSE {careful} END"
 
     def is_whole(self, column: str) -> bool:
         """Return whether a column holds integers that fit into 64 bits."""

@@ -30,11 +30,20 @@ class StoreWriter:
         self.folder = folder
         self._arrays: dict[str, ArrayWriter] = {}
         self._others: list[str] = []
+        self._opened: list[ArrayWriter] = []
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for array in self._opened:
+            array.abandon()
 
     def open(self, name: str, dtype: str, *, columns: int | None = None) -> ArrayWriter:
         """Return a writer of one of the arrays; :data:`TYPES` has their names and types."""
         assert np.dtype(dtype).str in TYPES[name]  # noqa: S101
-        return ArrayWriter(self.folder / name, dtype, columns=columns)
+        self._opened.append(ArrayWriter(self.folder / name, dtype, columns=columns))
+        return self._opened[-1]
 
     def close(self, array: ArrayWriter) -> None:
         """End an array."""
@@ -141,8 +150,7 @@ def write_store(
     given = graph.given if split is None else split
     if split is not None:
         split.check(graph, needed=())
-    with new_folder(folder, force=force, kind="store") as draft:
-        writer = StoreWriter(draft)
+    with new_folder(folder, force=force, kind="store") as draft, StoreWriter(draft) as writer:
         _write_matrix(writer, "edges", graph.adjacency)
         if graph.is_weighted:
             with writer.array("edges_weights.npy", "<f4") as array:
