@@ -35,6 +35,10 @@ COMMANDS = {
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",
     ),
+    "pack": (
+        "pack",
+        "Write a graph that may be larger than memory as a store, a folder that other commands take as GRAPH.",
+    ),
     "tune": ("tune", "Search for settings that do better on validation nodes, and write them as a preset."),
     "compare": (
         "compare",

@@ -48,6 +48,10 @@ class ArrayWriter:
         self._file.write(described.ljust(HEADER - 11).encode("ascii") + b"\n")
         self._file.close()
 
+    def abandon(self) -> None:
+        """Close the file as it is, after an error."""
+        self._file.close()
+
     def __enter__(self) -> ArrayWriter:
         return self
 
@@ -55,7 +59,7 @@ class ArrayWriter:
         if kind is None:
             self.close()
         else:
-            self._file.close()
+            self.abandon()
 
 
 def map_array(path: Path, wanted: StoredFile) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nfcgcn.data.formats.npz import check_text
-from nfcgcn.data.store.arrays import BLOCK, ArrayWriter, row_blocks
+from nfcgcn.data.store.arrays import BLOCK, HEADER, Array, ArrayWriter, row_blocks
 from nfcgcn.data.store.layout import MAX_NAMES, META, NAMES, NODE_NAMES, PARTS, TYPES, Meta, StoredFile, read_meta
 from nfcgcn.data.store.names import BATCH, NameWriter
 from nfcgcn.data.store.verification import note, sha256_of
@@ -30,14 +30,57 @@ class StoreWriter:
         self.folder = folder
         self._arrays: dict[str, ArrayWriter] = {}
         self._others: list[str] = []
+        self._opened: list[ArrayWriter] = []
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for array in self._opened:
+            array.abandon()
+
+    def open(self, name: str, dtype: str, *, columns: int | None = None) -> ArrayWriter:
+        """Return a writer of one of the arrays; :data:`TYPES` has their names and types."""
+        assert np.dtype(dtype).str in TYPES[name]  # noqa: S101
+        self._opened.append(ArrayWriter(self.folder / name, dtype, columns=columns))
+        return self._opened[-1]
+
+    def close(self, array: ArrayWriter) -> None:
+        """End an array."""
+        array.close()
+        self._arrays[array.path.name] = array
 
     @contextmanager
     def array(self, name: str, dtype: str, *, columns: int | None = None) -> Iterator[ArrayWriter]:
-        """Yield a writer of one of the arrays; :data:`TYPES` has their names and types."""
-        assert np.dtype(dtype).str in TYPES[name]  # noqa: S101
-        with ArrayWriter(self.folder / name, dtype, columns=columns) as writer:
+        """Yield a writer of one of the arrays, and end it."""
+        with self.open(name, dtype, columns=columns) as writer:
             yield writer
         self._arrays[name] = writer
+
+    def drop(self, name: str) -> None:
+        """Remove an array after all."""
+        self._arrays.pop(name).path.unlink()
+
+    def starts(self, name: str, counts: Array, columns: int) -> None:
+        """Write the ``indptr`` of a matrix from the counts of its rows; its ``indices`` are written already."""
+        ends = np.cumsum(counts, dtype=np.int64)
+        dtype = index_type(int(ends[-1]) if len(ends) else 0, columns)
+        with self.array(f"{name}_indptr.npy", dtype) as array:
+            array.add(np.zeros(1, np.int64))
+            array.add(ends)
+        indices = self._arrays[f"{name}_indices.npy"]
+        if indices.dtype != np.dtype(dtype):
+            self._retype(indices, dtype)
+
+    def _retype(self, array: ArrayWriter, dtype: str) -> None:
+        """Write an array again with another type, which its size asks for."""
+        old = array.path.with_suffix(".old")
+        array.path.rename(old)
+        numbers = np.memmap(old, array.dtype, "r", offset=HEADER, shape=array.shape)
+        with self.array(array.path.name, dtype) as copy:
+            for at in range(0, len(numbers), BLOCK):
+                copy.add(numbers[at : at + BLOCK])
+        old.unlink()
 
     @contextmanager
     def node_names(self, *, integers: bool = False) -> Iterator[NameWriter]:
@@ -107,8 +150,7 @@ def write_store(
     given = graph.given if split is None else split
     if split is not None:
         split.check(graph, needed=())
-    with new_folder(folder, force=force, kind="store") as draft:
-        writer = StoreWriter(draft)
+    with new_folder(folder, force=force, kind="store") as draft, StoreWriter(draft) as writer:
         _write_matrix(writer, "edges", graph.adjacency)
         if graph.is_weighted:
             with writer.array("edges_weights.npy", "<f4") as array:
