@@ -5,18 +5,16 @@ Every figure comes from a process of its own, so that one measurement's memory i
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ import numpy as np
 import torch
 
 from nfcgcn.config.registry import Config, make_config
-from nfcgcn.data import load
-from nfcgcn.data.store import open_store, write_store
+from nfcgcn.data.packing.generated import pack_citations
+from nfcgcn.data.store import open_store
 from nfcgcn.errors import NFCError
 from nfcgcn.evaluation import environment
 from nfcgcn.graph import Graph, Ints
@@ -36,6 +34,7 @@ from nfcgcn.settings import one_line
 from nfcgcn.training.adam import Adam
 from nfcgcn.training.batch_steps import MiniBatches
 from nfcgcn.training.batches import NodeReader
+from nfcgcn.training.processes import can_fork
 from nfcgcn.training.ranks import joined
 
 PYG_MISSING = "PyG's NeighborLoader needs pyg-lib or torch-sparse, and neither is installed"
@@ -57,17 +56,21 @@ def bench_scale(
     Returns, per store, figures of the same batches from the store and from memory, of one single-threaded process and
     of two that share every batch, and of drawing neighbours alone, beside PyTorch Geometric where it can.
     """
+    if not can_fork():
+        raise NFCError("`bench scale` measures in processes of its own, which it can start on Linux only")
     settings = {"batch_size": batch_size, "fan_out": fan_out, "num_batches": num_batches, "num_layers": num_layers}
     results = []
+    say("loading the kernels, which the processes share")
+    _measure(stores[0], "store", {**settings, "num_batches": 1, "batch_size": 8})
     for store in stores:
         result: Figures = {"store": str(store), **_sizes(store)}
         for kind in ("store", "memory", "sampling", *(["inference"] if inference else [])):
             say(f"{store}: {kind}")
             (result[kind],) = _in_processes(store, kind, settings)
         say(f"{store}: one process, then two")
-        alone = {"OMP_NUM_THREADS": "1"}
-        (result["one process"],) = _in_processes(store, "store", {**settings, "batch_parts": 2}, alone)
-        pair = _in_processes(store, "store", {**settings, "batch_parts": 2}, alone, count=2)
+        halves = {**settings, "batch_parts": 2}
+        (result["one process"],) = _in_processes(store, "store", halves, threads=1)
+        pair = _in_processes(store, "store", halves, threads=1, count=2)
         result["two processes"] = max(pair, key=lambda figures: figures["seconds"])
         result["loss difference"] = abs(result["one process"]["loss"] - result["two processes"]["loss"])
         results.append(result)
@@ -77,7 +80,7 @@ def bench_scale(
 def write_citations(folder: Path, num_nodes: int, *, degree: float = 20.0) -> Path:
     """Write a store of a generated citation graph, with 20 words per node, and return it."""
     store = folder / f"citations-{num_nodes}"
-    write_store(load("citations", nodes=num_nodes, degree=min(degree, num_nodes / 40)), store)
+    pack_citations(store, nodes=num_nodes, degree=min(degree, num_nodes / 40))
     return store
 
 
@@ -87,37 +90,48 @@ def _sizes(store: Path) -> Figures:
 
 
 def _in_processes(
-    store: Path, kind: str, settings: Mapping[str, Any], variables: Mapping[str, str] | None = None, *, count: int = 1
+    store: Path, kind: str, settings: Mapping[str, Any], *, threads: int | None = None, count: int = 1
 ) -> list[Figures]:
-    """Measure in a new process, or in several that train together, and return the figures of each."""
-    arguments = json.dumps([str(store), kind, dict(settings)])
-    command = [sys.executable, "-m", "nfcgcn.bench.scale", arguments]
-    ranks: list[dict[str, str]] = [{}]
-    if count > 1:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        ranks = [{**shared, "RANK": str(number)} for number in range(count)]
-    started = [
-        subprocess.Popen(  # noqa: S603
-            command,
-            env={**os.environ, **(variables or {}), **rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ranks
-    ]
-    results = []
-    for process in started:
-        printed, errors = process.communicate()
-        if process.returncode:
-            raise NFCError(
-                f"the process that was measured failed: {one_line((errors.strip() or '?').splitlines()[-1])}"
-            )
-        results.append(json.loads(printed.splitlines()[-1]))
+    """Measure in a process of its own, or in several that train together, and return the figures of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = get_context("fork")
+    started = []
+    for number in range(count):
+        ours, theirs = context.Pipe(duplex=False)
+        shared = {"WORLD_SIZE": str(count), "RANK": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        process = context.Process(target=_live, args=(theirs, store, kind, settings, threads, shared), daemon=True)
+        process.start()
+        theirs.close()
+        started.append((process, ours))
+    results: list[Any] = []
+    for process, pipe in started:
+        try:
+            results.append(pipe.recv())
+        except EOFError:
+            process.join()
+            results.append(NFCError(f"a process that was measured died (exit code {process.exitcode})"))
+    for process, _ in started:
+        process.join()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
     return results
+
+
+def _live(
+    pipe: Any, store: Path, kind: str, settings: Mapping[str, Any], threads: int | None, shared: Mapping[str, str]
+) -> None:
+    os.environ.update(shared)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        pipe.send(_measure(store, kind, settings))
+    except NFCError as error:
+        pipe.send(error)
+    except Exception as error:
+        pipe.send(NFCError(f"a process that was measured failed: {one_line(error) or type(error).__name__}"))
 
 
 class _Memory:
@@ -264,7 +278,3 @@ def _pyg_sampling(graph: Graph, nodes: Ints, size: int, sizes: Sequence[int]) ->
     count = sum(1 for _ in loader)
     return 1000 * (time.perf_counter() - start) / count
 
-
-if __name__ == "__main__":
-    _store, _kind, _settings = json.loads(sys.argv[1])
-    print(json.dumps(_measure(Path(_store), _kind, _settings)))
