@@ -78,7 +78,9 @@ def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     assert batches.memory(store) < needed
     sage = registry.make_config("sage-mean")
     assert sage.in_batches(store) == (sage, None)  # it is refused later, as it always was
-    with pytest.raises(nfcgcn.NFCError, match=r"^several processes can train nfc-gcn, nfc-gcn-2d, gcn and mlp, not sage"):
+    with pytest.raises(
+        nfcgcn.NFCError, match=r"^several processes can train nfc-gcn, nfc-gcn-2d, gcn and mlp, not sage"
+    ):
         sage.in_batches(store, processes=2)
 
 

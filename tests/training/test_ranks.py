@@ -17,7 +17,7 @@ import torch
 from nfcgcn import NFCGCN, TrainingConfig, fit, make_split, open_store, write_store
 from nfcgcn.errors import ConfigError, SilentError
 from nfcgcn.inference import pieces
-from nfcgcn.training import ranks, unfinished
+from nfcgcn.training import fit_together, ranks, unfinished
 from nfcgcn.training.unfinished import ResumeError, Unfinished
 from random_graphs import random_graph
 
@@ -189,9 +189,24 @@ def test_ranks_go_on_from_what_rank_0_has_kept(graph, tmp_path, monkeypatch):
     assert isinstance(silent, SilentError)
 
 
+def test_several_seeds_are_kept_one_after_the_other(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
+    config, split = TrainingConfig(epochs=2, fan_out="4", batch_size=16), make_split(graph, "ratio")
+
+    def work(number):
+        keep = Unfinished(tmp_path / str(number), {})
+        runs = fit_together([make(), make()], graph, [split, split], config, seeds=[0, 1], jobs=2, keep=keep)
+        return [run.history for run in runs], list(keep.finished([0, 1, 2]))
+
+    first, second = together(work)
+    assert first == second
+    assert first[1] == [0, 1]
+
+
 def test_parts_are_at_least_as_many_as_processes(graph):
-    results = together(lambda _: train(graph, make(), batch_parts=1))
-    assert {str(error) for error in results} == {"`batch_parts` must be at least the number of processes, 2, got 1"}
+    error, silent = together(lambda _: train(graph, make(), batch_parts=1))
+    assert str(error) == "`batch_parts` must be at least the number of processes, 2, got 1"
+    assert isinstance(silent, SilentError)
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):

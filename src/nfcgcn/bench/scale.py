@@ -277,4 +277,3 @@ def _pyg_sampling(graph: Graph, nodes: Ints, size: int, sizes: Sequence[int]) ->
     start = time.perf_counter()
     count = sum(1 for _ in loader)
     return 1000 * (time.perf_counter() - start) / count
-

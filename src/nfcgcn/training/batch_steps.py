@@ -57,8 +57,7 @@ class MiniBatches:
             )
         weight = class_weights(config.class_weight, graph, self.nodes)
         self.weight = None if weight is None else weight.to(device)
-        self.labels = np.asarray(graph.labels[self.nodes], np.int64)
-        self.label_of = graph.labels
+        self.labels = graph.labels
         self.own_judges, self.y = self.ranks.share(judges), torch.from_numpy(np.asarray(graph.labels[judges], np.int64))
         self.exact = self.reader.reach(judges, MOST_EXACT) is not None
         self.judged: Batch | None = None
@@ -112,7 +111,7 @@ class MiniBatches:
         """Return by what the loss of some nodes is divided: the sum of the weights of their classes."""
         if self.weight is None:
             return float(len(nodes))
-        labels = torch.from_numpy(np.asarray(self.label_of[nodes], np.int64))
+        labels = torch.from_numpy(np.asarray(self.labels[nodes], np.int64))
         return float(self.weight.cpu()[labels].double().sum())
 
     def validate(self) -> Validation:

@@ -19,9 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nfcgcn.errors import ConfigError, NFCError, SilentError
+from nfcgcn.errors import ConfigError, GraphError, NFCError, SilentError
 from nfcgcn.graph import Ints
 from nfcgcn.settings import one_line
+from nfcgcn.training.values import DivergedError
 
 BEAT, SILENCE = 5.0, 45.0
 """Seconds between two signs of life of a rank, and after how many without one the others stop."""
@@ -194,7 +195,12 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     heart = _Heart(ranks, address, port, f"nfcgcn/{attempt}/alive")
     _joined = ranks
     try:
-        yield ranks
+        try:
+            yield ranks
+        except (ConfigError, GraphError, DivergedError) as error:  # which all ranks meet
+            if ranks.is_first:
+                raise
+            raise SilentError("rank 0 says why") from error
         with _losses():
             ranks.add_up(torch.zeros(1, device=device))  # nobody leaves before all are done
     finally:

@@ -157,7 +157,7 @@ class Unfinished:
 
     def read(self, seed: int) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return notes and tensors of a seed; None if nothing is kept of it."""
-        if not self._begun:
+        if not self._begun and current().count == 1:  # of several, rank 0 alone knows
             return None
         path = self._path(seed)
         try:
