@@ -23,7 +23,7 @@ from nfcgcn.graph import Graph, Ints, csr_tensor
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.hops import Hops, LayeredClassifier
 from nfcgcn.method.operations import propagate
-from nfcgcn.training.batches import Batch, NodeReader, ahead, moved
+from nfcgcn.training.batches import Batch, NodeReader, ahead, moved, sorts_slots
 from nfcgcn.training.ranks import Ranks, current
 
 Layer = Literal["last", "first", "scores"]
@@ -37,7 +37,7 @@ Say = Callable[[int, int], None]
 
 def in_pieces(model: NodeClassifier, graph: Graph) -> bool:
     """Say whether a graph is to be read in pieces: it lies in a store, and the model can."""
-    return graph.store is not None and isinstance(model, LayeredClassifier)
+    return graph.store is not None and isinstance(model, LayeredClassifier) and not sorts_slots(model)
 
 
 @torch.no_grad()

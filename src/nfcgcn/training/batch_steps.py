@@ -44,6 +44,8 @@ class MiniBatches:
     ) -> None:
         assert config.fan_out is not None  # noqa: S101
         model.check_weights(graph)
+        if getattr(model.config, "edge_dropout", 0.0):
+            raise ConfigError("`edge_dropout` must be 0 with `fan_out`, which leaves out edges by itself")
         self.ranks = current()
         self.model, self.config, self.seed, self.device = model, config, seed, device
         self.reader = NodeReader(model, graph, seed=seed, device=device)

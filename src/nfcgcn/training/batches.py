@@ -42,14 +42,17 @@ def layered(model: NodeClassifier) -> LayeredClassifier:
             f"a {type(model).__name__} reads the whole graph in every step, so `fan_out` must be none; nfc-gcn, "
             "nfc-gcn-2d, gcn and mlp can train in mini-batches"
         )
-    if getattr(model.config, "edge_dropout", 0.0):
-        raise ConfigError("`edge_dropout` must be 0 with `fan_out`, which leaves out edges by itself")
-    if isinstance(model, NFCGCN) and model.config.slot_order != "random":
+    if sorts_slots(model):
         raise ConfigError(
             f"`slot_order` must be random for a part of the nodes at a time, got {model.config.slot_order}; to sort "
             "by it, all of the graph would be read"
         )
     return model
+
+
+def sorts_slots(model: NodeClassifier) -> bool:
+    """Say whether a model's maps are sorted by what only the whole graph says."""
+    return isinstance(model, NFCGCN) and model.config.slot_order != "random"
 
 
 class Batch(NamedTuple):

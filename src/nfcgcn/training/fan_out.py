@@ -24,9 +24,11 @@ class FanOut(str):
     meaning = "a whole number of neighbours from 1 up, or one per graph convolution, as in 15,10"
 
     def __new__(cls, given: str | int | Sequence[int]) -> FanOut:
-        if isinstance(given, bool | float):
+        if isinstance(given, bool) or not isinstance(given, str | int | list | tuple):
             raise ValueError("a fan-out is a whole number")
         parts: Any = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+        if not all(isinstance(part, str | int) for part in parts):
+            raise ValueError("a fan-out is a whole number")
         numbers = [int(part) for part in parts]
         if not numbers or not all(1 <= number <= MOST for number in numbers):
             raise ValueError("a fan-out is at least 1")
