@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +30,10 @@ MISSING_IDS = ", ".join(f"'{text}'" for text in sorted(MISSING))
 
 
 class Engine:
-    """One database in a folder of its own, which is removed with it."""
+    """One database in a folder of its own, which is removed with it; `store` is what is being written, for messages."""
 
-    def __init__(self, folder: Path, memory: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, memory: int, *, store: Path) -> None:
+        self.folder, self.store = folder, store
         try:
             import duckdb
         except ImportError as error:
@@ -91,8 +92,9 @@ class Engine:
                 raise KeyboardInterrupt from error
             if not isinstance(error, self._error):
                 raise
-            if "No space left" in reason or "failed to offload" in reason or "Could not write" in reason:
-                raise WriteError(f"cannot write {self.folder.parent}: {reason[:200]}; choose another place") from error
+            if re.search(r"No space left|File too large|Could not write|failed to offload", reason):
+                why = reason.rpartition(": ")[2][:200]
+                raise WriteError(f"cannot write {self.store}: {why}; choose another place") from error
             if type(error).__name__ == "OutOfMemoryException":
                 raise DatasetError(f"the tables need more memory than --memory allows: {reason[:200]}") from error
             raise DatasetError(f"the tables cannot be read: {reason[:300]}") from error
