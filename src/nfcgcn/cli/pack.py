@@ -65,7 +65,7 @@ def pack(
         try:
             if nodes is not None and edges is not None:
                 columns = {key: value for key, value in source.columns().items() if key != "edges"}
-                own = {"memory": size, "hash_text": hash_text, "force": force, "progress": progress}
+                own: dict[str, Any] = {"memory": size, "hash_text": hash_text, "force": force, "progress": progress}
                 pack_tables(nodes, edges, out_dir, name=_folder_name(source), **own, **columns)
             elif source.dataset == "citations":
                 pack_citations(out_dir, force=force, progress=progress, **options)

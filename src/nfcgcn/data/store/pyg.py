@@ -48,7 +48,7 @@ class StoredFeatures(FeatureStore):  # type: ignore[misc]
             return index.cpu().numpy()
         if index is None or (isinstance(index, slice) and index == slice(None)):
             size = 4 * self.graph.num_nodes * self.graph.num_features
-            self.graph._check_memory("features", size)
+            self.graph.make_room("features", size)
             return slice(None)
         return index
 
@@ -89,7 +89,7 @@ class StoredEdges(GraphStore):  # type: ignore[misc]
             return row, col
         if self._edges is None:
             a = self.graph.adjacency
-            self.graph._check_memory("edges", 8 * (a.nnz + self.graph.num_nodes))
+            self.graph.make_room("edges", 8 * (a.nnz + self.graph.num_nodes))
             # Every edge has both directions, so the columns of the matrix are its rows.
             starts, others = (torch.from_numpy(part.astype(np.int64)) for part in (a.indptr, a.indices))
             self._edges = others, starts
