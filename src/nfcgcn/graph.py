@@ -320,17 +320,17 @@ class Graph:
     def x(self) -> torch.Tensor:
         """The features as a torch tensor, sparse CSR or dense; every call returns the same object."""
         if isinstance(self.features, np.ndarray):
-            self._check_memory("features", 4 * self.features.size)
+            self.make_room("features", 4 * self.features.size)
             return torch.from_numpy(_writable(self.features, np.float32))
         matrix = self.features
-        self._check_memory("features", 8 * self.num_nodes + 12 * matrix.nnz)
+        self.make_room("features", 8 * self.num_nodes + 12 * matrix.nnz)
         starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
         return csr_tensor(starts, columns, torch.from_numpy(_writable(matrix.data, np.float32)), matrix.shape)
 
     @cached_property
     def edge_index(self) -> torch.Tensor:
         """``[2, 2E]``: each undirected edge in both directions, sorted."""
-        self._check_memory("edges", 44 * self.adjacency.nnz)  # 16 of them stay
+        self.make_room("edges", 44 * self.adjacency.nnz)  # 16 of them stay
         coo = self.adjacency.tocoo()
         return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
 
@@ -350,7 +350,7 @@ class Graph:
     def y(self) -> torch.Tensor:
         return torch.from_numpy(_writable(self.labels, np.int64))
 
-    def _check_memory(self, what: str, size: int) -> None:
+    def make_room(self, what: str, size: int) -> None:
         """Refuse to read so many bytes of a store into memory if there is no room; in memory, they are there."""
 
     def class_name(self, label: int) -> str:

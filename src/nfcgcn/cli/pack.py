@@ -15,13 +15,13 @@ from nfcgcn import files
 from nfcgcn.cli.console import Lines, app, err, interruptible, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.data.formats import find_tables
+from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.packing import MEMORY, Progress, pack_tables
 from nfcgcn.data.packing.generated import pack_citations
 from nfcgcn.data.store import is_store, write_store
 from nfcgcn.data.store.layout import read_meta
 from nfcgcn.errors import ConfigError, visible
 from nfcgcn.files import is_folder
-from nfcgcn.memory import in_words
 from nfcgcn.settings import one_line, read_assignments
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -65,9 +65,8 @@ def pack(
         try:
             if nodes is not None and edges is not None:
                 columns = {key: value for key, value in source.columns().items() if key != "edges"}
-                pack_tables(
-                    nodes, edges, out_dir, memory=size, hash_text=hash_text, force=force, progress=progress, **columns
-                )
+                own: dict[str, Any] = {"memory": size, "hash_text": hash_text, "force": force, "progress": progress}
+                pack_tables(nodes, edges, out_dir, name=_folder_name(source), **own, **columns)
             elif source.dataset == "citations":
                 pack_citations(out_dir, force=force, progress=progress, **options)
             else:
@@ -81,7 +80,7 @@ def pack(
     form = "sparse" if meta.sparse else "dense"
     out.print(
         f"{out_dir}: {meta.nodes:,} nodes, {meta.edges:,} edges, {meta.features:,} {form} features, "
-        f"{meta.classes} classes, {in_words(meta.size)}",
+        f"{meta.classes} classes, {meta.size / 2**20:,.1f} MiB",
         soft_wrap=True,
     )
 
@@ -101,6 +100,12 @@ def _tables(source: GraphSource, edge_table: str | None) -> tuple[str | None, st
         if found[1] is not None:
             return str(found[0]), str(found[1])
     return None, None
+
+
+def _folder_name(source: GraphSource) -> str | None:
+    """Return the name of the folder that holds the tables, after which a graph is called; None for single tables."""
+    folder = Path(source.graph or "")
+    return stem(folder.resolve()) if source.graph is not None and is_folder(folder) else None
 
 
 def read_size(text: str) -> int:

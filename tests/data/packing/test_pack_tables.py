@@ -204,6 +204,21 @@ def test_what_cannot_be_packed(tmp_path, tables, case):
     assert not (tmp_path / "store").exists()
 
 
+BROKEN = {
+    "short": ("p0,p1\np2\n", "edges.csv cannot be read: line 3 has 1 cells instead of 2; correct it, or quote cells"),
+    "quote": ('p0,p1\np0,"p2\n', "edges.csv cannot be read: line 3 opens a quote that is never closed"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_lines(tmp_path, tables, case):
+    lines, message = BROKEN[case]
+    (tmp_path / "edges.csv").write_text(f"source,target\n{lines}")
+    with pytest.raises(NFCError) as caught:
+        pack_tables(*tables, tmp_path / "store", **OPTIONS)
+    assert str(caught.value).startswith(message)
+
+
 def test_no_room_on_the_disk(tmp_path, tables, monkeypatch):
     monkeypatch.setattr("nfcgcn.data.packing.space.PER_EDGE", 2**60)
     with pytest.raises(NFCError, match=r"^packing 60 nodes and 153 edges needs about .* on the disk of .* are free"):

@@ -42,6 +42,7 @@ def pack_tables(
     hash_text: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    name: str | None = None,
     **options: Any,
 ) -> Meta:
     """Write a store from tables that need not fit into memory (``pip install nfcgcn[large]``).
@@ -59,10 +60,10 @@ def pack_tables(
     if hash_text is not None:
         check_integer("hash_text", hash_text, low=1, high=MOST_BUCKETS)
     with new_folder(place, force=force, kind="store") as draft:
-        engine = Engine(draft / TEMPORARY, memory)
+        engine = Engine(draft / TEMPORARY, memory, store=place)
         try:
             node_table, edge_table = (LargeTable(engine, str(pattern)) for pattern in (nodes, edges))
-            name = node_table.title or place.resolve().name
+            name = name or node_table.title or place.resolve().name
             with StoreWriter(draft) as writer:
                 meta = _pack(node_table, edge_table, writer, hash_text, name, progress, options)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +30,10 @@ MISSING_IDS = ", ".join(f"'{text}'" for text in sorted(MISSING))
 
 
 class Engine:
-    """One database in a folder of its own, which is removed with it."""
+    """One database in a folder of its own, which is removed with it; `store` is what is being written, for messages."""
 
-    def __init__(self, folder: Path, memory: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, memory: int, *, store: Path) -> None:
+        self.folder, self.store, self.table = folder, store, "a table"
         try:
             import duckdb
         except ImportError as error:
@@ -91,11 +92,12 @@ class Engine:
                 raise KeyboardInterrupt from error
             if not isinstance(error, self._error):
                 raise
-            if "No space left" in reason or "failed to offload" in reason or "Could not write" in reason:
-                raise WriteError(f"cannot write {self.folder.parent}: {reason[:200]}; choose another place") from error
+            if re.search(r"No space left|File too large|Could not write|failed to offload", reason):
+                why = reason.rpartition(": ")[2][:200]
+                raise WriteError(f"cannot write {self.store}: {why}; choose another place") from error
             if type(error).__name__ == "OutOfMemoryException":
                 raise DatasetError(f"the tables need more memory than --memory allows: {reason[:200]}") from error
-            raise DatasetError(f"the tables cannot be read: {reason[:300]}") from error
+            raise DatasetError(f"{self.table} cannot be read: {_explain(reason)}") from error
 
     def close(self) -> None:
         """Remove the database."""
@@ -143,13 +145,15 @@ class LargeTable:
         )
 
     def count(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows; this is the first time that all of them are looked at."""
+        self.engine.table = self.name
         return int(self.engine.row(f"SELECT count(*) FROM {self.sql}")[0])
 
     def batches(self, wanted: Sequence[str]) -> Iterator[Any]:
         """Yield some columns in the order of the rows, as Arrow record batches."""
         for column in wanted:
             assert column in self.columns  # noqa: S101
+        self.engine.table = self.name
         # Spaces before a cell are no part of it, as for `nfcgcn train`.
         of = (lambda c: f"ltrim({named(c)}) AS {named(c)}") if self.is_text else named
         yield from self.engine.stream(f"SELECT {', '.join(map(of, wanted))} FROM {self.sql}")
@@ -172,6 +176,21 @@ class LargeTable:
     def is_whole(self, column: str) -> bool:
         """Return whether a column holds integers that fit into 64 bits."""
         return self.types[column] in {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}
+
+
+def _explain(reason: str) -> str:
+    """Return what is wrong with a table, from DuckDB's long message."""
+    line = re.search(r"CSV Error on Line: (\d+)", reason)
+    if line is None:
+        return reason[:300]
+    cells = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", reason)
+    if cells is not None:
+        wrong = f"has {cells[2]} cells instead of {cells[1]}; correct it, or quote cells that hold a delimiter"
+    elif "unterminated quote" in reason:
+        wrong = "opens a quote that is never closed"
+    else:
+        wrong = f"is no line of a table: {reason.partition('Possible fixes')[0][:200]}"
+    return f"line {line[1]} {wrong}"
 
 
 def quoted(text: str) -> str:

@@ -25,7 +25,7 @@ class NodeNames(Sequence[str]):
 
     def __init__(self, path: Path, count: int) -> None:
         pa = need_arrow(str(path))
-        self.path, self.count = path, count
+        self.path, self._count = path, count
         with reading(path), parsing(path, "Arrow"):
             self._file = pa.ipc.open_file(pa.memory_map(str(path)))
             kind = self._file.schema.types
@@ -34,10 +34,9 @@ class NodeNames(Sequence[str]):
                     f"{path} must hold one column `name` of texts or whole numbers; pack the store again"
                 )
         self._batches: dict[int, Any] = {}
-        self._starts: list[int] | None = None
 
     def __len__(self) -> int:
-        return self.count
+        return self._count
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -45,15 +44,15 @@ class NodeNames(Sequence[str]):
     def __getitem__(self, place: slice) -> tuple[str, ...]: ...
     def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
         if isinstance(place, slice):
-            return tuple(self[i] for i in range(*place.indices(self.count)))
+            return tuple(self[i] for i in range(*place.indices(self._count)))
         place = int(place)
-        if not -self.count <= place < self.count:
-            raise IndexError(f"there are {self.count} nodes, got {place}")
-        number, within = divmod(place % self.count, BATCH)
+        if not -self._count <= place < self._count:
+            raise IndexError(f"there are {self._count} nodes, got {place}")
+        number, within = divmod(place % self._count, BATCH)
         return str(self._batch(number)[within].as_py())
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self._texts(number) for number in range(-(-self.count // BATCH)))
+        return chain.from_iterable(self._texts(number) for number in range(-(-self._count // BATCH)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(list(self), dtype=object if dtype is None else dtype)
@@ -73,14 +72,14 @@ class NodeNames(Sequence[str]):
             with reading(self.path), parsing(self.path, "Arrow"):
                 batch = self._file.get_batch(number)
                 batch.validate(full=True)
-                rows = min(BATCH, self.count - number * BATCH)
+                rows = min(BATCH, self._count - number * BATCH)
                 if batch.num_rows != rows or batch.column(0).null_count:
                     raise DatasetError(f"{self.path} is damaged: batch {number} must hold {rows} names; pack again")
             self._batches[number] = batch.column(0)
         return self._batches[number]
 
     def __reduce__(self) -> Any:
-        return NodeNames, (self.path, self.count)
+        return NodeNames, (self.path, self._count)
 
 
 class NameWriter:

@@ -45,7 +45,8 @@ class StoredGraph(Graph):
             return True
         return self.adjacency.data.strides != (0,) and bool((self.adjacency.data != 1).any())
 
-    def _check_memory(self, what: str, size: int) -> None:
+    def make_room(self, what: str, size: int) -> None:
+        """Refuse to read so many bytes into memory if there is no room."""
         check_memory(
             size,
             f"all {what} of '{self.name}' at once",
@@ -112,7 +113,8 @@ def _graph(folder: Path, meta: Meta, arrays: Mapping[str, Array]) -> Graph:
         features = _matrix(arrays, "features", arrays["features_values.npy"], meta.features)
     given = None
     if meta.split is not None:
-        given = Split(*(np.asarray(arrays[f"split_{part}.npy"]) for part in PARTS), name=meta.split)
+        train, val, test = (np.asarray(arrays[f"split_{part}.npy"]) for part in PARTS)
+        given = Split(train, val, test, name=meta.split)
     try:
         check_text(str(folder), [meta.name], names["classes"] or (), names["features"] or ())
     except GraphError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from nfcgcn.data.store.arrays import BLOCK, HEADER, Array, ArrayWriter, row_bloc
 from nfcgcn.data.store.layout import MAX_NAMES, META, NAMES, NODE_NAMES, PARTS, TYPES, Meta, StoredFile, read_meta
 from nfcgcn.data.store.names import BATCH, NameWriter
 from nfcgcn.data.store.verification import note, sha256_of
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.files import new_folder, to_json
 from nfcgcn.graph import Graph, Split
 
@@ -145,8 +145,16 @@ def write_store(
     The folder appears when all of it is on the disk. ``split`` becomes :attr:`Graph.given` of the stored graph; by
     default the graph keeps its own. ``precision`` is that of dense features; sparse ones are float32. ``force``
     replaces an earlier store. Names of nodes need pyarrow (``pip install nfcgcn[large]``).
+
+    >>> import tempfile, nfcgcn
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     nfcgcn.write_store(nfcgcn.load("digits"), f"{folder}/digits", precision="float16")
+    ...     print(nfcgcn.load(f"{folder}/digits").features.dtype)
+    float16
     """
     folder = Path(folder)
+    if precision not in get_args(Precision):
+        raise ConfigError(unknown("precision", str(precision), get_args(Precision)))
     given = graph.given if split is None else split
     if split is not None:
         split.check(graph, needed=())
