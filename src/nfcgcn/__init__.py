@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from nfcgcn.data.formats import from_networkx as from_networkx
     from nfcgcn.data.formats import write_npz as write_npz
     from nfcgcn.data.splits import make_split as make_split
+    from nfcgcn.data.store import open_store as open_store
+    from nfcgcn.data.store import pyg_stores as pyg_stores
+    from nfcgcn.data.store import write_store as write_store
     from nfcgcn.data.structure import structural_features as structural_features
     from nfcgcn.errors import NFCError as NFCError
     from nfcgcn.estimator import NFCClassifier as NFCClassifier
@@ -55,6 +58,9 @@ _HOMES = {
     "from_igraph": "nfcgcn.data.formats",
     "structural_features": "nfcgcn.data.structure",
     "write_npz": "nfcgcn.data.formats",
+    "open_store": "nfcgcn.data.store",
+    "write_store": "nfcgcn.data.store",
+    "pyg_stores": "nfcgcn.data.store",
     "Graph": "nfcgcn.graph",
     "Split": "nfcgcn.graph",
     "inspect": "nfcgcn.config.inspection",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Graph:
     labels: Ints
     """``[N]``, the class of each node; -1 for a node without a label."""
     name: str = "graph"
-    node_names: tuple[str, ...] | None = None
+    node_names: Sequence[str] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     test_nodes: Ints | None = None
@@ -86,6 +87,8 @@ class Graph:
     """How a user's tables became these features, as plain JSON values, so that later tables are read the same way."""
     reading: str | None = None
     """What was read from a user's data and what was not used, in one line."""
+    store: Path | None = None
+    """The folder whose files are mapped into memory as these arrays; None for a graph in memory."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
@@ -295,6 +298,7 @@ class Graph:
             features=rows,
             labels=np.concatenate([self.labels, np.full(count, -1, np.int64)]),
             node_names=None if self.node_names is None else (*self.node_names, *(names or ())),
+            store=None,
         )
 
     @property
@@ -324,14 +328,17 @@ class Graph:
     def x(self) -> torch.Tensor:
         """The features as a torch tensor, sparse CSR or dense; every call returns the same object."""
         if isinstance(self.features, np.ndarray):
-            return torch.from_numpy(self.features)
+            self.make_room("features", 4 * self.features.size)
+            return torch.from_numpy(_writable(self.features, np.float32))
         matrix = self.features
+        self.make_room("features", 8 * self.num_nodes + 12 * matrix.nnz)
         starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-        return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)
+        return csr_tensor(starts, columns, torch.from_numpy(_writable(matrix.data, np.float32)), matrix.shape)
 
     @cached_property
     def edge_index(self) -> torch.Tensor:
         """``[2, 2E]``: each undirected edge in both directions, sorted."""
+        self.make_room("edges", 44 * self.adjacency.nnz)  # 16 of them stay
         coo = self.adjacency.tocoo()
         return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
 
@@ -349,7 +356,10 @@ class Graph:
 
     @cached_property
     def y(self) -> torch.Tensor:
-        return torch.from_numpy(self.labels)
+        return torch.from_numpy(_writable(self.labels, np.int64))
+
+    def make_room(self, what: str, size: int) -> None:
+        """Refuse to read so many bytes of a store into memory if there is no room; in memory, they are there."""
 
     def class_name(self, label: int) -> str:
         return self.class_names[label] if self.class_names is not None else str(label)
@@ -456,6 +466,11 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split('{self.name}', train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
+
+
+def _writable(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return `array` as torch can share it: a copy if it has another type or, as a memory map, may not be written."""
+    return array if array.flags.writeable and array.dtype == dtype else np.array(array, dtype)
 
 
 def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:

@@ -66,6 +66,11 @@ def check_graph(path):
     assert path.read_text().endswith("</gexf>\n")
 
 
+def check_store(path):
+    graph = nfcgcn.open_store(path, verify=True)
+    assert (graph.num_nodes, graph.num_edges, graph.node_names[3]) == (24, 24, "n3")
+
+
 def check_preset(path):
     make_config("mlp", preset=str(path))
 
@@ -96,6 +101,11 @@ COMMANDS = {
         {"both": check_comparison},
         (4, 7, 0),
     ),
+    "pack": (
+        "pack nodes.csv edges.csv --text about --memory 256MiB --out packed --force",
+        {"packed": check_store},
+        (7, 11, 17),
+    ),
     "tune": (
         f"tune graph.npz {MODEL} --trials 2 --seeds 1 --test-seeds 1 --out best.toml",
         {"best.toml": check_preset, "best.html": check_page},
@@ -114,6 +124,9 @@ def started(tmp_path_factory, everything):
     ring = np.stack([np.arange(24), (np.arange(24) + 1) % 24])
     features = np.random.default_rng(0).normal(size=(24, 4))
     nfcgcn.write_npz(Graph.from_edges(ring, features, labels=np.arange(24) % 2), folder / "graph.npz")
+    rows = [f"n{i},{'ab'[i % 2]},{i % 5},some words {i % 3}" for i in range(24)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,x,about", *rows]))
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"n{i},n{j}" for i, j in ring.T.tolist())]))
     commands = [
         {"arguments": text.split(), "way": way, "step": step if everything or name == "resume" else THIN * step}
         for name, (text, _, steps) in COMMANDS.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from nfcgcn.evaluation import environment, processor
 from nfcgcn.graph import Graph
 from nfcgcn.search.fingerprint import fingerprint
 from nfcgcn.training import Unfinished
+from nfcgcn.training.ranks import current
 
 
 def open_series(
@@ -37,6 +40,11 @@ def open_series(
         "device": device.type,
         "processor": processor(device),
     }
+    if config.training.fan_out is not None:
+        # Dropout masks depend on the parts of a batch, and so on the number of processes if that is theirs.
+        identity["batch_parts"] = config.training.batch_parts or current().count
+    current().agree("graph", identity["graph"])
+    current().agree("command or version", hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16])
     series = Unfinished(folder / files.UNFINISHED, identity)
     if not resume:
         series.clear()

@@ -35,7 +35,8 @@ class GraphSource:
         str | None,
         typer.Argument(
             metavar="GRAPH",
-            help="A name from `nfcgcn datasets`, an .npz or .pt file, or a folder with tables nodes.csv and edges.csv.",
+            help="A name from `nfcgcn datasets`, an .npz or .pt file, a store, or a folder with tables nodes.csv and "
+            "edges.csv.",
         ),
     ] = None
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
@@ -94,7 +95,7 @@ class GraphSource:
 
     def load(self, options: Mapping[str, Any] | None = None, *, encoding: Mapping[str, Any] | None = None) -> Graph:
         """Read the graph; with the ``encoding`` of a run, read tables as they were read for that run."""
-        columns = self._columns()
+        columns = self.columns()
         if self.path is not None:
             with err.status(f"reading {escape(self.path)}"):
                 graph = datasets.load(Path(self.path), **columns, encoding=encoding)
@@ -115,7 +116,7 @@ class GraphSource:
         options = {name: value for name, value in own.items() if value is not None}
         return remember_tables(Path(self.path), self.edges, options)
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""
         options = {
             "edges": self.edges,
