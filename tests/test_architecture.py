@@ -22,6 +22,7 @@ ORDER = [
     {"config"},
     {"inference"},
     {"evaluation", "estimator"},
+    {"links"},
     {"reports", "bench"},
     {"reproduction", "explore"},
     {"search"},
