@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfcgcn.kernels.products import product
 from nfcgcn.kernels.rows import gathered
 from nfcgcn.method.graph_conv import Linear
 from nfcgcn.method.operations import dropout, multiply
@@ -17,6 +18,9 @@ DecoderName = Literal["dot", "cosine", "bilinear", "mlp"]
 
 class Decoder(nn.Module):
     """Scores pairs of vectors; the order of the two does not matter."""
+
+    expands = False
+    """Whether :meth:`grid` needs a vector per pair, and not a number alone."""
 
     def prepare(self, h: Tensor) -> Tensor:
         """Return the nodes' vectors ``[N, C]`` as :meth:`forward` reads them: what is done once per node."""
@@ -32,6 +36,13 @@ class Decoder(nn.Module):
         scores: Tensor = self(ends[:, 0], ends[:, 1])
         return scores
 
+    def grid(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the score of each of the first ``[M, C]`` with each of the second ``[N, C]``: ``[M, N]``."""
+        shape = (len(first), len(second), first.shape[1])
+        rows, columns = (h.expand(shape).reshape(-1, shape[2]) for h in (first[:, None], second[None]))
+        scores: Tensor = self(rows, columns)
+        return scores.view(shape[:2])
+
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights that L2 regularisation applies to."""
         return [p for name, p in self.named_parameters() if name.endswith("weight")]
@@ -43,6 +54,10 @@ class DotDecoder(Decoder):
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the score of each pair."""
         return (first * second).sum(1)
+
+    def grid(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the score of each of the first with each of the second."""
+        return product(first, second.mT)
 
 
 class CosineDecoder(Decoder):
@@ -71,6 +86,10 @@ class CosineDecoder(Decoder):
         """Return the score of each pair."""
         return (first * second).sum(1) * self.scale + self.shift
 
+    def grid(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the score of each of the first with each of the second."""
+        return product(first, second.mT) * self.scale + self.shift
+
 
 class BilinearDecoder(Decoder):
     r"""A learned form, the same in both directions: :math:`s_{uv} = z_u^\top (W + W^\top) z_v / 2 + b`."""
@@ -90,12 +109,20 @@ class BilinearDecoder(Decoder):
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the score of each pair."""
-        matrix = (self.weight + self.weight.mT) / 2
-        return (multiply(first, matrix) * second).sum(1) + self.shift
+        return (multiply(first, self._matrix()) * second).sum(1) + self.shift
+
+    def grid(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the score of each of the first with each of the second."""
+        return product(multiply(first, self._matrix()), second.mT) + self.shift
+
+    def _matrix(self) -> Tensor:
+        return (self.weight + self.weight.mT) / 2
 
 
 class MLPDecoder(Decoder):
-    r"""A perceptron on the products of the vectors' components: :math:`s_{uv} = w^\top \mathrm{ReLU}(W (z_u \odot z_v) + b) + b'`."""
+    r"""A perceptron on the Hadamard product: :math:`s_{uv} = w^\top \mathrm{ReLU}(W (z_u \odot z_v) + b) + b'`."""
+
+    expands = True
 
     def __init__(self, channels: int, hidden_channels: int, rate: float) -> None:
         super().__init__()
