@@ -89,7 +89,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} must hold an object")
     if config.get("task") == LINKS:
-        raise CheckpointError(f"{folder} holds a run of link prediction; use it with `nfcgcn links predict` or `suggest`")
+        raise CheckpointError(
+            f"{folder} holds a run of link prediction; use it with `nfcgcn links predict` or `suggest`"
+        )
     version = config.get("format")
     if type(version) is not int or version not in (3, FORMAT):
         if "format" not in config:

@@ -114,9 +114,7 @@ class LinkSetup:
         encoder = self._encoder.build_for(num_features, self._outputs, seed=seed)
         c = self.links
         with torch_randomness(seed, "decoder"):
-            decoder = make_decoder(
-                c.decoder, c.channels, hidden_channels=c.decoder_channels, rate=c.decoder_dropout
-            )
+            decoder = make_decoder(c.decoder, c.channels, hidden_channels=c.decoder_channels, rate=c.decoder_dropout)
         return LinkModel(encoder, decoder, variational=c.variational == "normal")
 
     @property

@@ -12,7 +12,7 @@ from nfcgcn.evaluation import Summary, environment, summarise
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.links.config import LinkSetup
 from nfcgcn.links.heuristics import HEURISTICS, score_by_neighbours
-from nfcgcn.links.negatives import NegativeSampler, Negatives
+from nfcgcn.links.negatives import Negatives, NegativeSampler
 from nfcgcn.links.prediction import encode, score_pairs
 from nfcgcn.links.scores import SCORES, Doubles, measure
 from nfcgcn.links.splits import EdgeSplit, pairs_of
@@ -43,7 +43,9 @@ class Judged:
 
 def draw_test_negatives(graph: Graph, split: EdgeSplit, way: Negatives, seed: int) -> Ints:
     """Return one pair without any edge per test edge, ``[2, T]``; the same for every model with this seed."""
-    return NegativeSampler(pairs_of(graph), graph.num_nodes).draw_distinct(split.test, way, generator(seed, "test-negatives"))
+    return NegativeSampler(pairs_of(graph), graph.num_nodes).draw_distinct(
+        split.test, way, generator(seed, "test-negatives")
+    )
 
 
 def judge(run: LinkRun, graph: Graph, *, device: torch.device | str = "cpu") -> Judged:
@@ -136,8 +138,6 @@ def describe(
         **environment(device),
         "command": command,
     }
-
-
 
 
 def _with_seed(on_epoch: Callable[[int, LinkEpoch], None], seed: int) -> Callable[[LinkEpoch], None]:

@@ -33,7 +33,8 @@ HEURISTICS: dict[str, Callable[[Doubles], Doubles]] = {
     "resource-allocation": _inverses,
 }
 """By name, the weight of a neighbour that two nodes share, from its degree: 1; 1 / log of it (Adamic and Adar, "Friends
-and neighbors on the Web", 2003); 1 / it (Zhou, Lü and Zhang, "Predicting missing links via local information", 2009)."""
+and neighbors on the Web", 2003); 1 / it (Zhou, Lü and Zhang, "Predicting missing links via local information", 2009).
+"""
 
 
 def score_by_neighbours(name: str, read: Ints, num_nodes: int, pairs: Ints) -> Doubles:

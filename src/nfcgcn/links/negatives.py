@@ -106,7 +106,9 @@ class NegativeSampler:
 
     def _other_end(self, stays: Ints, leaves: Ints, way: Negatives, rng: np.random.Generator) -> Ints:
         if way == "same-degree":
-            first, last = (np.searchsorted(self.sorted_degrees, self.degrees[leaves], side) for side in ("left", "right"))
+            first, last = (
+                np.searchsorted(self.sorted_degrees, self.degrees[leaves], side) for side in ("left", "right")
+            )
             return self.by_degree[first + (rng.random(len(leaves)) * (last - first)).astype(np.int64)]
         return self._step(self._step(stays, rng), rng)
 

@@ -67,7 +67,12 @@ def probabilities(scores: Doubles) -> Doubles:
 
 
 def predict_pairs(
-    model: LinkModel, graph: Graph, pairs: npt.ArrayLike, *, read: Ints | None = None, device: torch.device | str = "cpu"
+    model: LinkModel,
+    graph: Graph,
+    pairs: npt.ArrayLike,
+    *,
+    read: Ints | None = None,
+    device: torch.device | str = "cpu",
 ) -> Doubles:
     """Return the probability of an edge for each pair ``[2, P]``.
 
@@ -102,7 +107,9 @@ def check_pairs(pairs: npt.NDArray[np.generic], graph: Graph) -> Ints:
 
 
 @torch.no_grad()
-def suggest_links(model: LinkModel, vectors: Tensor, graph: Graph, nodes: Ints, *, top: int = 10) -> Iterator[Suggestions]:
+def suggest_links(
+    model: LinkModel, vectors: Tensor, graph: Graph, nodes: Ints, *, top: int = 10
+) -> Iterator[Suggestions]:
     """Yield the `top` most probable missing links of `nodes`, some nodes at a time; links of the graph are left out.
 
     Of equal scores, the node with the lower number comes first. A node that is linked to almost all others has fewer
@@ -125,9 +132,7 @@ def _suggest_block(model: LinkModel, vectors: Tensor, graph: Graph, nodes: Ints,
         scores = model.decoder.grid(own, vectors[start : start + columns]).cpu().numpy()
         _leave_out_known(scores, graph, nodes, start)
         numbers = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
-        best, chosen = highest(
-            np.concatenate([best, scores], axis=1), np.concatenate([chosen, numbers], axis=1), top
-        )
+        best, chosen = highest(np.concatenate([best, scores], axis=1), np.concatenate([chosen, numbers], axis=1), top)
     rows, ranks = np.nonzero(np.isfinite(best))
     pairs = np.stack([nodes[rows], chosen[rows, ranks]])
     # Scored again, pair by pair: the same bits as for a list of pairs, whatever the blocks.
@@ -142,9 +147,7 @@ def _leave_out_known(scores: npt.NDArray[np.float32], graph: Graph, nodes: Ints,
     scores[inside, nodes[inside] - start] = -np.inf
 
 
-def highest(
-    scores: npt.NDArray[np.float32], numbers: Ints, top: int
-) -> tuple[npt.NDArray[np.float32], Ints]:
+def highest(scores: npt.NDArray[np.float32], numbers: Ints, top: int) -> tuple[npt.NDArray[np.float32], Ints]:
     """Return the `top` highest scores of each row, highest first, and their numbers; of equals the lower number.
 
     >>> highest(np.array([[1.0, 3.0, 3.0, 2.0]]), np.array([[0, 1, 2, 3]]), 2)[1].tolist()

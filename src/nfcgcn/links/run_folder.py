@@ -159,7 +159,7 @@ def load_link_run(folder: Path | str) -> SavedLinkRun:
     with reading(folder):
         config = _read_config(folder)
         setup = make_link_setup(config["model"], settings=config["settings"])
-        stored = _read_arrays(folder, SPLIT, config, {name: np.int64 for name in ("train", "val", "test", "read")})
+        stored = _read_arrays(folder, SPLIT, config, dict.fromkeys(("train", "val", "test", "read"), np.int64))
 
         def build() -> LinkModel:
             return setup.build_for(config["num_features"], seed=config["seed"])

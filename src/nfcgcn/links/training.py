@@ -8,8 +8,8 @@ What is kept apart, and the tests prove it:
   ``hide`` 0 it reads all of them while it scores them, as the published GAE does.
 - Pairs without an edge for training are drawn without knowledge of validation and test edges, those for validation
   without knowledge of test edges. So nothing before the test depends on a test edge.
-- An encoder that learns vectors from the edges alone (DeepWalk and its like) makes other vectors for other edges: for it
-  the hidden share is drawn once, and it reads the same others in training, validation, testing and prediction.
+- An encoder that learns vectors from the edges alone (DeepWalk and its like) makes other vectors for other edges: for
+  it the hidden share is drawn once, and it reads the same others in training, validation, testing and prediction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nfcgcn.kernels.threads import one_pool
 from nfcgcn.links.config import LinkConfig, LinkSetup, make_link_setup
 from nfcgcn.links.model import LinkModel
 from nfcgcn.links.negatives import NegativeSampler
-from nfcgcn.links.scores import Doubles, auc, average_precision
+from nfcgcn.links.scores import auc, average_precision
 from nfcgcn.links.splits import EdgeSplit, split_edges, with_edges
 from nfcgcn.randomness import generator, torch_randomness
 from nfcgcn.training.adam import Adam

@@ -1,4 +1,4 @@
-"""The page of a run of link prediction: scores beside baselines, curves, precision and recall, right and wrong links."""
+"""The page of a run of link prediction: scores beside baselines, curves, precision and recall, examples of links."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def render_links(page: LinksPage) -> str:
     """Return the page as HTML."""
     summary = page.summary
     models = {summary["model"]: summary["test_scores"], **summary["baselines"]}
-    rows = [(name, meaning, [_cell(scores[name]) for scores in models.values()]) for name, meaning in page.meanings.items()]
+    rows = [
+        (name, meaning, [_cell(scores[name]) for scores in models.values()]) for name, meaning in page.meanings.items()
+    ]
     tests = summary["test_scores"]
     return fill(
         "links.html",
@@ -137,7 +139,10 @@ def _examples(page: LinksPage) -> list[tuple[str, str, list[tuple[str, str, str]
     tables = []
     for title, text, pairs, probabilities, order in kinds:
         chosen = np.argsort(order, kind="stable")[:MOST_EXAMPLES]
-        rows = [(page.name(int(u)), page.name(int(v)), f"{p:.3f}") for (u, v), p in zip(pairs[:, chosen].T, probabilities[chosen], strict=True)]
+        rows = [
+            (page.name(int(u)), page.name(int(v)), f"{p:.3f}")
+            for (u, v), p in zip(pairs[:, chosen].T, probabilities[chosen], strict=True)
+        ]
         tables.append((title, text, rows))
     return tables
 
