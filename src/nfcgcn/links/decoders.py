@@ -104,7 +104,7 @@ class BilinearDecoder(Decoder):
         """Draw the matrix again, near the identity."""
         nn.init.xavier_uniform_(self.weight)
         with torch.no_grad():
-            self.weight += torch.eye(len(self.weight), device=self.weight.device)
+            self.weight.add_(torch.eye(len(self.weight), device=self.weight.device))
         nn.init.zeros_(self.shift)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:

@@ -73,8 +73,9 @@ def repeat(
     judged: list[Judged] = []
     for number, seed in enumerate(seeds):
         tell = None if on_epoch is None else _with_seed(on_epoch, seed)
+        split = None if splits is None else splits[number]
         try:
-            run = fit(graph, setup, split=splits and splits[number], seed=seed, device=device, on_epoch=tell)
+            run = fit(graph, setup, split=split, seed=seed, device=device, on_epoch=tell)
         except KeyboardInterrupt:
             if not judged:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from nfcgcn.errors import GraphError
@@ -109,7 +110,8 @@ class NegativeSampler:
             first, last = (
                 np.searchsorted(self.sorted_degrees, self.degrees[leaves], side) for side in ("left", "right")
             )
-            return self.by_degree[first + (rng.random(len(leaves)) * (last - first)).astype(np.int64)]
+            drawn: Ints = self.by_degree[first + (rng.random(len(leaves)) * (last - first)).astype(np.int64)]
+            return drawn
         return self._step(self._step(stays, rng), rng)
 
     def _step(self, nodes: Ints, rng: np.random.Generator) -> Ints:
@@ -119,9 +121,10 @@ class NegativeSampler:
         found = self.neighbours[np.where(alone, 0, self.starts[nodes] + places)] if len(self.neighbours) else nodes
         return np.where(alone, nodes, found)
 
-    def _free(self, pairs: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _free(self, pairs: Ints) -> npt.NDArray[np.bool_]:
         """Say of each pair whether it joins two nodes without a known edge."""
         keys = pair_keys(pairs, self.num_nodes)
         places = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         known = self.keys[places] == keys if len(self.keys) else np.zeros(len(keys), bool)
-        return ~known & (pairs[0] != pairs[1])  # type: ignore[no-any-return]
+        free: npt.NDArray[np.bool_] = ~known & (pairs[0] != pairs[1])
+        return free

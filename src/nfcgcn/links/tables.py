@@ -53,7 +53,7 @@ def read_times(path: Path, graph: Graph, time: str, *, source: str, target: str)
         known = (places >= 0).all(axis=0)
         pairs.append(places[:, known].astype(np.int64))
         times.append(_read_times(chunk[time], table, time, done)[known])
-        done += len(known)
+        done += places.shape[1]
     return np.concatenate(pairs, axis=1), np.concatenate(times)
 
 

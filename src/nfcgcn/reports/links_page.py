@@ -91,13 +91,13 @@ def precision_recall(edges: Array, others: Array) -> str:
         left.axhline(len(edges) / len(scores), color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)))
         left.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
         left.text(0.02, len(edges) / len(scores) - 0.06, "chance", color=MUTED, fontsize=8)
-        bins = np.linspace(0, 1, 41)
+        bins = np.linspace(0, 1, 41).tolist()
         for values, colour, name in ((edges, PALETTE[0], "edges"), (others, PALETTE[1], "pairs without an edge")):
             right.hist(values, bins=bins, color=colour, alpha=0.6, label=name)
         right.set(xlabel="probability", ylabel="pairs", xlim=(0, 1))
         right.legend(frameon=False, fontsize=8)
-        for axes in (left.xaxis, left.yaxis, right.xaxis):
-            axes.set_major_formatter(PercentFormatter(1.0))
+        for axis in (left.xaxis, left.yaxis, right.xaxis):
+            axis.set_major_formatter(PercentFormatter(1.0))
         for axes in (left, right):
             axes.grid(axis="y", color=PALE, linewidth=0.6, alpha=0.7)
         return svg(figure)
