@@ -187,7 +187,8 @@ def test_folders_of_another_task_are_told_apart(run, trained):
         2,
         "error: there holds a run of link prediction; use it with `nfcgcn links predict` or `suggest`\n",
     )
-    run("train", "digits", "--model", "gcn", "--set", "epochs=1", "--out", "classes")
+    Path("classes").mkdir()
+    Path("classes/config.json").write_text('{"format": 4, "model": "gcn"}')
     code, _, err = run("links", "suggest", "classes", "--node", "1")
     assert (code, err) == (
         2, "error: classes holds no run of link prediction; `nfcgcn links train` writes one\n"

@@ -19,6 +19,7 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, warn_of_formulas
+from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.data.formats import find_tables
@@ -26,7 +27,7 @@ from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.links.config import LINK_MODELS, LinkConfig, LinkSetup, make_link_setup
 from nfcgcn.links.evaluation import Judged, LinkScores, describe, judge_heuristics, repeat, summarise_scores
-from nfcgcn.links.prediction import Suggestions, encode, predict_pairs, suggest_links
+from nfcgcn.links.prediction import encode, predict_pairs, suggest_links
 from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
 from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
 from nfcgcn.links.tables import read_pairs, read_times
@@ -103,7 +104,8 @@ def train(
         whole = len(judged) == seeds and not judged[-1].run.interrupted
         simple = judge_heuristics(graph, judged)
         if baselines and whole:
-            simple |= _train_baselines(graph, source.dataset, setup, judged, chosen)
+            shared = {name: settings[name] for name in ("epochs", "test_negatives") if name in settings}
+            simple |= _train_baselines(graph, source.dataset, shared, setup.name, judged, chosen)
         interruption.hold()
         result = describe(
             graph,
@@ -152,7 +154,7 @@ def predict(
     pairs = read_pairs(pairs_file, graph)
     known = np.isin(pair_keys(pairs, graph.num_nodes), pair_keys(pairs_of(graph), graph.num_nodes))
     found = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
-    names = _namer(graph)
+    names = namer(graph)
     rows = [
         (names(u), names(v), f"{p:.6g}", "yes" if k else "no")
         for u, v, p, k in zip(*pairs.tolist(), found.tolist(), known.tolist(), strict=True)
@@ -201,10 +203,10 @@ def suggest(
     vectors = encode(saved.model, graph, _edges_read(saved, read), device=chosen)
     blocks = suggest_links(saved.model, vectors, graph, nodes, top=top)
     if out_file is not None:
-        count = _write_suggestions(out_file, graph, _shown(blocks, len(nodes)))
+        count = write_suggestions(out_file, graph, with_progress(blocks, len(nodes)))
         out.print(f"{count:,} suggestions for {len(nodes):,} nodes: {out_file}", soft_wrap=True)
         return
-    table, names = make_table(">rank", "suggestion", ">probability"), _namer(graph)
+    table, names = make_table(">rank", "suggestion", ">probability"), namer(graph)
     for block in blocks:
         for rank, other, probability in zip(block.ranks, block.others, block.probabilities, strict=True):
             table.add_row(str(rank), names(int(other)), f"{probability:.3f}")
@@ -259,16 +261,20 @@ def _time_split(source: GraphSource, graph: Graph, time: str, setup: LinkSetup) 
 
 
 def _train_baselines(
-    graph: Graph, dataset: str | None, setup: LinkSetup, judged: list[Judged], device: torch.device
+    graph: Graph,
+    dataset: str | None,
+    settings: Mapping[str, Any],
+    own: str,
+    judged: list[Judged],
+    device: torch.device,
 ) -> dict[str, LinkScores]:
     """Return the figures of the baselines that learn, by name; one that fails or is interrupted costs no result."""
     seeds, splits = [j.run.seed for j in judged], [j.run.split for j in judged]
     found: dict[str, LinkScores] = {}
     for name in BASELINES:
-        if name == setup.name:
+        if name == own:
             continue
         try:
-            settings = {"test_negatives": setup.links.test_negatives}
             other = make_link_setup(name, dataset=dataset, graph=graph, settings=settings)
             with _progress(len(seeds) * other.links.epochs, name) as on_epoch:
                 done = repeat(graph, other, seeds, splits=splits, device=device, on_epoch=on_epoch)
@@ -301,54 +307,6 @@ def _progress(total: int, what: str = "") -> Iterator[Callable[[int, LinkEpoch],
             lines.show(lambda: text(seed, epoch))
 
         yield on_epoch
-
-
-def _shown(blocks: Iterator[Suggestions], total: int) -> Iterator[Suggestions]:
-    """Pass blocks on and say how far it is."""
-    lines, done = Lines(), 0
-    with err.status("scoring") as status:
-        for block in blocks:
-            done += len(np.unique(block.nodes))
-            if err.is_terminal:
-                status.update(f"{done:,} of {total:,} nodes")
-            lines.show(f"{done:,} of {total:,} nodes")
-            yield block
-
-
-def _write_suggestions(path: Path, graph: Graph, blocks: Iterator[Suggestions]) -> int:
-    """Write blocks one after the other, so that no more than one is in memory; return the number of rows."""
-    names, count = _namer(graph), 0
-
-    def columns(block: Suggestions) -> dict[str, Any]:
-        ids = [names(node) for node in block.nodes.tolist()], [names(node) for node in block.others.tolist()]
-        return {"node": ids[0], "rank": block.ranks, "suggestion": ids[1], "probability": block.probabilities}
-
-    with files.new_file(path) as file:
-        if path.suffix == ".csv":
-            text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(["node", "rank", "suggestion", "probability"])
-            for block in blocks:
-                rows = zip(*(list(column) for column in columns(block).values()), strict=True)
-                writer.writerows((a, r, b, f"{p:.6g}") for a, r, b, p in rows)
-                count += len(block.nodes)
-            text.flush()
-            text.detach()
-            return count
-        import pyarrow
-        import pyarrow.parquet
-
-        kinds = (pyarrow.string(), pyarrow.int64(), pyarrow.string(), pyarrow.float64())
-        schema = pyarrow.schema(list(zip(("node", "rank", "suggestion", "probability"), kinds, strict=True)))
-        with pyarrow.parquet.ParquetWriter(file, schema) as parquet:
-            for block in blocks:
-                parquet.write_table(pyarrow.table(columns(block), schema=schema))
-                count += len(block.nodes)
-    return count
-
-
-def _namer(graph: Graph) -> Callable[[int], str]:
-    return str if graph.node_names is None else graph.node_names.__getitem__
 
 
 def _print_result(result: Mapping[str, Any]) -> None:

@@ -202,9 +202,9 @@ class _Steps:
         edges, others = (
             self.model.decoder.score(vectors, pairs).double().cpu().numpy() for pairs in (self.val, self.val_others)
         )
+        if not (np.isfinite(edges).all() and np.isfinite(others).all()):
+            return {"val_loss": math.nan, "val_auc": math.nan, "val_ap": math.nan}
         loss = float(np.logaddexp(0, -edges).mean() + np.logaddexp(0, others).mean())
-        if not math.isfinite(loss):
-            return {"val_loss": loss, "val_auc": math.nan, "val_ap": math.nan}
         return {"val_loss": loss, "val_auc": auc(edges, others), "val_ap": average_precision(edges, others)}
 
     def _draw_hidden(self) -> Ints:
