@@ -36,7 +36,9 @@ from nfcgcn.reports import find_node
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
-links = typer.Typer(help="Predict which nodes should be linked.", no_args_is_help=True)
+links = typer.Typer(
+    help="Predict which nodes should be linked: train, predict pairs, suggest missing links.", no_args_is_help=True
+)
 app.add_typer(links, name="links")
 
 BASELINES = ("mlp", "gae", "vgae")
