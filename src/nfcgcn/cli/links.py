@@ -106,7 +106,7 @@ def train(
         whole = len(judged) == seeds and not judged[-1].run.interrupted
         simple = judge_heuristics(graph, judged)
         if baselines and whole:
-            shared = {name: settings[name] for name in ("epochs", "test_negatives") if name in settings}
+            shared = {name: value for name, value in settings.items() if name in ("epochs", "test_negatives")}
             simple |= _train_baselines(graph, source.dataset, shared, setup.name, judged, chosen)
         interruption.hold()
         result = describe(
