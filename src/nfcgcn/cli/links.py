@@ -32,7 +32,6 @@ from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
 from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
 from nfcgcn.links.tables import read_pairs, read_times
 from nfcgcn.links.training import LinkEpoch
-from nfcgcn.reports import find_node
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
@@ -201,7 +200,7 @@ def suggest(
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file is not None:
         files.check_writable(out_file)
-    nodes = np.arange(graph.num_nodes) if node is None else np.array([find_node(graph, node)])
+    nodes = np.arange(graph.num_nodes) if node is None else np.array([graph.find_node(node)])
     vectors = encode(saved.model, graph, _edges_read(saved, read), device=chosen)
     blocks = suggest_links(saved.model, vectors, graph, nodes, top=top)
     if out_file is not None:

@@ -30,7 +30,6 @@ from nfcgcn.inference.run_folder import (
     SPLIT,
     WEIGHTS,
     CheckpointError,
-    parse,
     read_checked,
     read_weights,
     reading,
@@ -187,8 +186,8 @@ def load_link_outcome(folder: Path | str) -> LinkOutcome:
     folder = Path(folder)
     with reading(folder):
         config = _read_config(folder)
-        result = parse(read_checked(folder, RESULT, config))
-        epochs = [parse(line) for line in read_checked(folder, METRICS, config).splitlines()]
+        result = files.parse_json(read_checked(folder, RESULT, config))
+        epochs = [files.parse_json(line) for line in read_checked(folder, METRICS, config).splitlines()]
         kinds = {"edges": np.int64, "others": np.int64, "edge_scores": np.float64, "other_scores": np.float64}
         tested = _read_arrays(folder, TEST_PAIRS, config, kinds)
         for pairs, scores in (("edges", "edge_scores"), ("others", "other_scores")):
@@ -205,7 +204,7 @@ def load_link_outcome(folder: Path | str) -> LinkOutcome:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     """Return what config.json holds, with all values of the right kinds."""
-    config = parse(files.read_regular(folder / CONFIG, MOST_BYTES))
+    config = files.parse_json(files.read_regular(folder / CONFIG, MOST_BYTES))
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} must hold an object")
     if config.get("task") != LINKS:
