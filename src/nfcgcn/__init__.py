@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from nfcgcn.inference.prediction import embed as embed
     from nfcgcn.inference.prediction import predict as predict
     from nfcgcn.inference.prediction import predict_proba as predict_proba
+    from nfcgcn.links.estimator import LinkPredictor as LinkPredictor
+    from nfcgcn.links.training import fit_links as fit_links
     from nfcgcn.method.graph_conv import GraphConv as GraphConv
     from nfcgcn.method.model import NFCGCN as NFCGCN
     from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
@@ -88,6 +90,8 @@ _HOMES = {
     "explain_classes": "nfcgcn.inference.explanation",
     "load_model": "nfcgcn.inference.checkpoint",
     "export": "nfcgcn.inference.export",
+    "fit_links": "nfcgcn.links.training",
+    "LinkPredictor": "nfcgcn.links.estimator",
     "NFCClassifier": "nfcgcn.estimator",
     "NFCEmbedder": "nfcgcn.estimator",
     "NFCError": "nfcgcn.errors",

@@ -19,7 +19,7 @@ from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, visible
 from nfcgcn.graph import Graph
-from nfcgcn.inference.checkpoint import SavedRun
+from nfcgcn.inference.checkpoint import SavedGraph
 from nfcgcn.inference.run_tables import remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
 
@@ -159,7 +159,7 @@ def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
+def read_graph(run: SavedGraph, source: GraphSource, assignments: Sequence[str]) -> Graph:
     """Read a graph to use a run on, in the same way as the run's own graph; refuse a graph with other features.
 
     A dataset keeps the options of the run, unless they are given. Without GRAPH, the dataset of the run is read.
@@ -181,7 +181,7 @@ def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -
     return graph
 
 
-def _read_remembered(run: SavedRun, memory: Mapping[str, Any]) -> Graph:
+def _read_remembered(run: SavedGraph, memory: Mapping[str, Any]) -> Graph:
     """Read the graph of the run again, from the files that it was trained on."""
     nodes, edges = remembered_paths(memory)
     options = {f.name: memory["options"].get(f.name, f.default) for f in fields(GraphSource) if f.name not in PLACES}
@@ -190,7 +190,7 @@ def _read_remembered(run: SavedRun, memory: Mapping[str, Any]) -> Graph:
     return graph
 
 
-def extend_graph(run: SavedRun, graph: Graph, nodes: Path | None, edges: Path | None) -> Graph:
+def extend_graph(run: SavedGraph, graph: Graph, nodes: Path | None, edges: Path | None) -> Graph:
     """Return the graph with new nodes and edges from tables, read as the run's own were."""
     if nodes is None and edges is None:
         return graph
