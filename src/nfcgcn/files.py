@@ -7,6 +7,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -199,6 +200,18 @@ def write_text(path: Path, text: str) -> None:
 def to_json(value: Any) -> str:
     """Write a value as indented JSON text."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def parse_json(text: bytes) -> Any:
+    """Read JSON, in which every number must be finite."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return number
 
 
 @contextmanager

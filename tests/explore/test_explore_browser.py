@@ -30,17 +30,6 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def server(explorer):
-    explorer.prepare()
-    with Server(explorer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
 class Opened:
     """A page, and what went wrong on it."""
 

@@ -304,7 +304,13 @@ def suggest(graph: Graph, model: str = "nfc-gcn") -> dict[str, Suggestion]:
     6
     """
     made = _entry(model).model
-    own = suggestions.for_nfc_gcn(graph) if made is NFCGCN else suggestions.for_gcn() if made is GCN else {}
+    own: dict[str, Suggestion] = {}
+    if made is NFCGCN:
+        own = suggestions.for_nfc_gcn(graph)
+    elif made is GCN:
+        own = suggestions.for_gcn()
+    elif not made.reads_features:
+        own = suggestions.for_vectors()
     found = {**suggestions.for_any_model(graph), **own}
     return found if made.reads_features else {name: s for name, s in found.items() if name != "feature_scale"}
 

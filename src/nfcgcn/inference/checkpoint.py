@@ -30,7 +30,6 @@ from nfcgcn.inference.run_folder import (
     WEIGHTS,
     CheckpointError,
     Scored,
-    parse,
     read_checked,
     read_config,
     read_model,
@@ -238,8 +237,8 @@ def load_outcome(folder: Path | str) -> Outcome:
         config = read_config(folder)
         if TEST_NODES not in config["sha256"]:
             raise CheckpointError(f"{folder} has no {TEST_NODES}, from which its report could be drawn; train again")
-        result = parse(read_checked(folder, RESULT, config))
-        epochs = [parse(line) for line in read_checked(folder, METRICS, config).splitlines()]
+        result = files.parse_json(read_checked(folder, RESULT, config))
+        epochs = [files.parse_json(line) for line in read_checked(folder, METRICS, config).splitlines()]
         return Outcome(
             result=result,
             histories=[[epoch for epoch in epochs if epoch["seed"] == seed] for seed in result["seeds"]],

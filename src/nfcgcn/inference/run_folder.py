@@ -7,7 +7,6 @@ and a file that is not the one that was written is recognised by its sha256.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +80,7 @@ def reading(folder: Path) -> Iterator[None]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return what config.json holds, with all values of the right kinds."""
-    config = parse(files.read_regular(folder / CONFIG, MOST_BYTES))
+    config = files.parse_json(files.read_regular(folder / CONFIG, MOST_BYTES))
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} must hold an object")
     version = config.get("format")
@@ -137,18 +136,6 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """What each value of config.json must be."""
 
 
-def parse(text: bytes) -> Any:
-    """Read JSON, in which every number must be finite."""
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text:.40} is not a finite number")
-    return number
-
-
 def read_checked(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
     """Return the content of a file of the run, if it is the one that was written."""
     content = files.read_regular(folder / name, MOST_BYTES)
@@ -200,7 +187,7 @@ def _read_header(file: BinaryIO) -> tuple[bytes, dict[str, Any]]:
     if len(length) < 8 or size > min(MOST_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise ValueError(f"{WEIGHTS} is cut short")
     text = file.read(size)
-    header = parse(text)
+    header = files.parse_json(text)
     if not isinstance(header, dict):
         raise ValueError(f"the header of {WEIGHTS} must be an object")
     header.pop("__metadata__", None)

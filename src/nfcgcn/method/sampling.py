@@ -58,7 +58,7 @@ def _table(
 
 
 def draw_seed(seed: int, draw: int) -> int:
-    """Return what the numbers of one of a seed's draws are hashed from."""
+    """Return the number from which this draw of a seed is hashed."""
     return hash_seed(seed, "neighbours", draw)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shutil
 import time
 import warnings
@@ -58,7 +57,7 @@ class Unfinished:
     def resume(self) -> bool:
         """Take up what the folder holds; return False if it holds nothing, and refuse a series that is another."""
         try:
-            series = _parse(files.read_regular(self.folder / SERIES, MOST_SERIES))
+            series = files.parse_json(files.read_regular(self.folder / SERIES, MOST_SERIES))
             if series["format"] != FORMAT:
                 raise ValueError(f"its format is {series['format']!r:.40}, and this version reads {FORMAT}")
             identity, self.notes = dict(series["identity"]), dict(series["notes"])
@@ -137,7 +136,7 @@ class Unfinished:
             if hashlib.sha256(content).hexdigest().encode() != digest:
                 raise ValueError("it is not the file that was written; its sha256 differs")
             text, _, tensors = content.partition(b"\n")
-            notes = _parse(text)
+            notes = files.parse_json(text)
             _check(notes)
             return notes, safetensors.torch.load(tensors)
         except FileNotFoundError:
@@ -202,17 +201,6 @@ def _refusal(path: Path, error: Exception) -> ResumeError:
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _parse(text: bytes) -> Any:
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text:.40} is not a finite number")
-    return number
 
 
 def _check(notes: Any) -> None:
