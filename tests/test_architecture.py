@@ -22,6 +22,7 @@ ORDER = [
     {"config"},
     {"inference"},
     {"evaluation", "estimator"},
+    {"recommendation"},
     {"reports", "bench"},
     {"reproduction", "explore"},
     {"search"},

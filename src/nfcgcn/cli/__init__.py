@@ -31,6 +31,7 @@ COMMANDS = {
         "explore",
         "Open a page on this machine that shows the graph and answers questions about the model.",
     ),
+    "recommend": ("recommend", "Train on who liked what, suggest items to users, compare recommenders."),
     "inspect": (
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",

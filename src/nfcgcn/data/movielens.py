@@ -33,8 +33,10 @@ GENRES = (
     "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
     "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
 )  # fmt: skip
-OPTIONS = {"user": "user", "item": "item", "rating": None, "time": "time", "words": ("genres",), "ignore": ("title",)}
-"""How the tables are read by default: every rating counts as an interaction, as most published figures have it."""
+COLUMNS = {"user": "user", "item": "item", "time": "time"}
+"""Of the interactions. Every rating counts as one, as most published figures have it; with `rating` fewer do."""
+ROLES = {"text": (), "words": ("genres",), "ignore": ("title",)}
+"""Of the columns of users and items."""
 
 
 def read_tables(data_dir: str | PathLike[str] | None = None, *, download: bool = False) -> dict[str, Any]:
@@ -61,9 +63,7 @@ def read_tables(data_dir: str | PathLike[str] | None = None, *, download: bool =
     genres = [";".join(genre for genre, has in zip(GENRES, row, strict=True) if has) for row in films[[*GENRES]].values]
     years = films["released"].str[-4:].astype(float).fillna(1995)
     # Ages and years as ranges: a linear model cannot say that people in their thirties like what others do not.
-    items = pd.DataFrame(
-        {"item": films["item"], "title": films["title"], "genres": genres, "years": _range(years, 5)}
-    )
+    items = pd.DataFrame({"item": films["item"], "title": films["title"], "genres": genres, "years": _range(years, 5)})
     users = people[["user", "gender", "occupation"]].assign(age=_range(people["age"], 10))
     return {"interactions": log, "users": users, "items": items}
 
@@ -127,9 +127,13 @@ def _download() -> Path:
     except RequestException as error:
         raise DatasetError(f"no connection to {ADDRESS}; unpack it into DIR/movielens with NFCGCN_DATA=DIR") from error
     except ValueError as error:
-        raise DatasetError(f"{ADDRESS} is truncated or altered: its md5 differs; nothing was kept, try again") from error
+        raise DatasetError(
+            f"{ADDRESS} is truncated or altered: its md5 differs; nothing was kept, try again"
+        ) from error
     except OSError as error:
-        raise DatasetError(f"ml-100k.zip cannot be written into {folder}: {error.strerror}; set NFCGCN_CACHE") from error
+        raise DatasetError(
+            f"ml-100k.zip cannot be written into {folder}: {error.strerror}; set NFCGCN_CACHE"
+        ) from error
     unpack(Path(archive), folder)
     return folder
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ from nfcgcn.graph import Floats, Ints
 from nfcgcn.inference.run_split import check_split
 from nfcgcn.inference.run_tables import is_memory
 from nfcgcn.method.classifier import NodeClassifier
+
+Built = TypeVar("Built", bound=torch.nn.Module)
 
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
@@ -149,16 +151,23 @@ def _check_sum(name: str, content: bytes, config: Mapping[str, Any]) -> None:
 
 
 def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeClassifier:
-    """Build the model and load its weights, after their names, shapes and types were found to be the model's."""
+    """Build the model and load its weights."""
 
     def build() -> NodeClassifier:
         return settings.build_for(config["num_features"], config["num_classes"], seed=config["seed"])
 
+    model = read_weights(path, build, config, num_layers=getattr(settings.model, "num_layers", 0))
+    model.temperature = float(config["temperature"])
+    return model
+
+
+def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, Any], *, num_layers: int) -> Built:
+    """Build a model and load its weights, after their names, shapes and types were found to be the model's."""
     with files.open_regular(path, files.MAX_BYTES) as file:
         start, header = _read_header(file)
         # Each layer has weights. Without this, a million layers would be built before they are found to be too many.
-        if getattr(settings.model, "num_layers", 0) > len(header):
-            raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {settings.model.num_layers} layers")
+        if num_layers > len(header):
+            raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {num_layers} layers")
         with torch.device("meta"):  # shapes alone, without memory
             expected = {name: list(tensor.shape) for name, tensor in build().state_dict().items()}
         for name in sorted({*expected, *header}):
@@ -176,7 +185,6 @@ def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeC
             raise ValueError(f"'{name}' in {WEIGHTS} holds a number that is not finite")
     model = build()
     model.load_state_dict(state)
-    model.temperature = float(config["temperature"])
     return model.eval()
 
 

@@ -132,15 +132,20 @@ def read_interactions(
     features as in ``nfcgcn train`` (`text`, `words`, `ignore` name columns of either table), each kind its own. Users
     and items without an interaction are kept: they are judged by their features. Those without a row have no features.
 
-    With a ``known`` log, columns are read as they were for it, and its users and items keep their numbers.
+    With a ``known`` log, columns are read as they were for it, and its users and items keep their numbers; the result
+    has all users and items, and the interactions of the new table alone. There need not be one.
 
     >>> import pandas as pd
     >>> log = pd.DataFrame({"who": ["ann", "bob", "bob"], "what": ["tea", "tea", "milk"], "stars": [5, 2, 4]})
     >>> read_interactions(log, user="who", item="what", rating="stars", at_least=4)
     Interactions(users=2, items=2, pairs=2)
     """
-    table = _open(interactions, "the interactions")
-    pairs, times = _read_pairs(table, user, item, rating, at_least, time)
+    nothing = np.array([], dtype=object)
+    pairs: tuple[Cells, Cells] = (nothing, nothing)
+    times, where = None, "the interactions"
+    if interactions is not None or known is None:
+        table = _open(interactions, where)
+        where, (pairs, times) = table.name, _read_pairs(table, user, item, rating, at_least, time)
     options = {"text": text, "words": words, "ignore": ignore}
     _check_columns(options, [_open(t, name) for t, name in ((users, "users"), (items, "items")) if t is not None])
     kinds = []
@@ -151,7 +156,7 @@ def read_interactions(
         kinds.append(None if given is None else _read_kind(_open(given, name), id_column, column, options, before))
     log = _assemble(pairs[0], pairs[1], times, kinds[0], kinds[1], known=known)
     if known is None:
-        check_usable(log, table.name)
+        check_usable(log, where)
     return log
 
 
@@ -270,9 +275,7 @@ def _assemble(
     first[1:] = (np.diff(pairs, axis=1) != 0).any(axis=0)
     if not first.all():
         again = int((~first).sum())
-        warnings.warn(
-            f"{again} interactions repeat a pair of user and item, and count once", NFCWarning, stacklevel=3
-        )
+        warnings.warn(f"{again} interactions repeat a pair of user and item, and count once", NFCWarning, stacklevel=3)
     return Interactions(*kinds, pairs[:, first], None if times is None else times[order][first])
 
 

@@ -20,7 +20,9 @@ ROUNDS = 4
 class Task:
     """Interactions to learn from, and whatever is needed to compare them with others."""
 
-    def __init__(self, users: Tensor, items: Tensor, *, num_users: int, num_items: int, config: RecommendConfig) -> None:
+    def __init__(
+        self, users: Tensor, items: Tensor, *, num_users: int, num_items: int, config: RecommendConfig
+    ) -> None:
         self.users, self.items = users, items
         self.num_users, self.num_items, self.config = num_users, num_items, config
         self.keys = (users * num_items + items).sort().values
@@ -90,7 +92,11 @@ class Task:
         if self.config.loss == "bpr":
             return (F.softplus(wrong - right) * ~liked).mean()
         # Each drawn item stands for many: so the sum over those drawn has the sum over all items as its mean.
-        chance = self.shares.float().to(drawn.device)[drawn] if self.config.negatives == "popularity" else 1 / self.num_items
-        chance = torch.as_tensor(chance, device=drawn.device).log() + torch.tensor(float(self.config.num_negatives)).log()
+        chance = (
+            self.shares.float().to(drawn.device)[drawn] if self.config.negatives == "popularity" else 1 / self.num_items
+        )
+        chance = (
+            torch.as_tensor(chance, device=drawn.device).log() + torch.tensor(float(self.config.num_negatives)).log()
+        )
         wrong = (wrong - chance).masked_fill(liked, -1e9)
         return (torch.cat([right, wrong], dim=1).logsumexp(1) - right[:, 0]).mean()

@@ -51,7 +51,14 @@ def top_of_matrix(scores: Floats, *, top: int, seen: sp.csr_array, among: Ints |
 
 
 def _top(
-    score: object, num_users: int, order: Ints, *, top: int, seen: sp.csr_array, among: Ints | None, device: torch.device
+    score: object,
+    num_users: int,
+    order: Ints,
+    *,
+    top: int,
+    seen: sp.csr_array,
+    among: Ints | None,
+    device: torch.device,
 ) -> tuple[Ints, Floats]:
     count = min(top, len(order))
     hidden = seen[:, order].tocsr()

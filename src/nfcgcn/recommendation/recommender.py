@@ -68,7 +68,9 @@ class Recommender:
                 raise GraphError(f"the first {what} of the log must be those of training; read it with `known`")
             names = self.layout.user_features if what == "users" else self.layout.item_features
             if kind.features.shape[1] != len(names):
-                raise GraphError(f"the {what} must have the {len(names)} features of training, got {kind.features.shape[1]}")
+                raise GraphError(
+                    f"the {what} must have the {len(names)} features of training, got {kind.features.shape[1]}"
+                )
         return replace(self, log=log)
 
     @cached_property
@@ -159,7 +161,9 @@ def fit_recommender(
     check_usable(log, "the log")
     layout = Layout.of(log, identity=config.identity == "yes")
     if not layout.num_features or not (layout.identified.any() or log.users.features.nnz or log.items.features.nnz):
-        raise ConfigError("there are no features to learn from; let `identity` be yes, or give tables of users and items")
+        raise ConfigError(
+            "there are no features to learn from; let `identity` be yes, or give tables of users and items"
+        )
     parts = _hold_out(log, config.validation, seed)
     encoder = build_encoder(chosen, layout.num_features, seed=seed)
     first = _fit(encoder, parts[0], parts[1], layout, chosen, seed, device, config.epochs, on_epoch)

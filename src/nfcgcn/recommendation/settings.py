@@ -33,7 +33,9 @@ class RecommendConfig(Settings):
     learning_rate: float = setting(0.05, "Adam's step size", above=0)
     weight_decay: float = setting(0.0, "L2 penalty on the weights that the encoder chooses for it", low=0)
     batch_size: int | None = setting(None, "interactions per step; none: all at once", low=1)
-    validation: float = setting(0.1, "share of each user's training interactions that chooses the epoch", above=0, below=1)
+    validation: float = setting(
+        0.1, "share of each user's training interactions that chooses the epoch", above=0, below=1
+    )
     check_every: int = setting(5, "epochs between two validations", low=1)
     patience: int = setting(40, "stop after so many epochs without a better validation", low=1)
     top: int = setting(10, "length of the list that validation scores (NDCG)", low=1)
@@ -45,8 +47,13 @@ class RecommendConfig(Settings):
             raise ConfigError("`negatives` must be uniform or popularity with `loss` bpr, got all")
 
 
-ENCODERS = MappingProxyType({**{name: entry.model for name, entry in MODELS.items() if entry.model.reads_features},
-                             "lightgcn": LightGCN, "mf": MF})
+ENCODERS = MappingProxyType(
+    {
+        **{name: entry.model for name, entry in MODELS.items() if entry.model.reads_features},
+        "lightgcn": LightGCN,
+        "mf": MF,
+    }
+)
 """What makes vectors of users and items, by name: the models of ``nfcgcn models`` that read features, and two more."""
 
 TUNED: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -45,7 +45,9 @@ def split_log(log: Interactions, rule: Rule = "random", *, share: float | None =
         raise ConfigError(f"unknown split '{rule}'; choose from {', '.join(RULES)}")
     share = (0.1 if rule == "cold-items" else 0.25) if share is None else share
     if not 0 < share < 1:
-        raise ConfigError(f"the share to hold out must be above 0 and below 1, got {share:g}; 1 would leave none to train")
+        raise ConfigError(
+            f"the share to hold out must be above 0 and below 1, got {share:g}; 1 would leave none to train"
+        )
     if rule == "cold-items":
         return _hold_out_items(log, share, seed)
     if rule != "random" and log.times is None:

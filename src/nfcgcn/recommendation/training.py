@@ -94,9 +94,7 @@ def train(
     network = Network(encoder, bipartite, device)
     ends = torch.from_numpy(log.pairs).to(device)
     task = Task(*ends, num_users=len(log.users), num_items=len(log.items), config=config)
-    optimizer = Adam(
-        encoder, TrainingConfig(learning_rate=config.learning_rate, weight_decay=config.weight_decay)
-    )
+    optimizer = Adam(encoder, TrainingConfig(learning_rate=config.learning_rate, weight_decay=config.weight_decay))
     history: list[Epoch] = []
     best, best_epoch, state, interrupted = -math.inf, 0, _copy(encoder), False
     try:
@@ -133,7 +131,11 @@ def _train_epoch(network: Network, task: Task, optimizer: Adam, config: Recommen
     """Make one step per batch, and return the mean loss."""
     count = len(task.users)
     # Drawn on the CPU, so that the order is the same on every device.
-    batches = torch.arange(count).split(count) if config.batch_size is None else torch.randperm(count).split(config.batch_size)
+    batches = (
+        torch.arange(count).split(count)
+        if config.batch_size is None
+        else torch.randperm(count).split(config.batch_size)
+    )
     total = 0.0
     for batch in batches:
         total += _step(network, task, optimizer, config, batch) * len(batch) / count
