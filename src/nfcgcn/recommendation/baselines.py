@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -42,14 +41,12 @@ def als(train: sp.csr_array, seed: int) -> Lister:
 
     (Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008; library `implicit`.)
     """
-    make = _implicit().als.AlternatingLeastSquares
-    return _factorised(make(random_state=seed, num_threads=1, use_gpu=False, **SETTINGS["als"]), train)
+    return _factorised(_implicit().als.AlternatingLeastSquares, "als", train, seed)
 
 
 def bpr(train: sp.csr_array, seed: int) -> Lister:
     """Factorise the matrix so that liked items are ranked above others: BPR-MF, of the library `implicit`."""
-    make = _implicit().bpr.BayesianPersonalizedRanking
-    return _factorised(make(random_state=seed, num_threads=1, use_gpu=False, **SETTINGS["bpr"]), train)
+    return _factorised(_implicit().bpr.BayesianPersonalizedRanking, "bpr", train, seed)
 
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -91,11 +88,11 @@ def _implicit() -> Any:
     return implicit
 
 
-def _factorised(model: Any, train: sp.csr_array) -> Lister:
+def _factorised(make: Callable[..., Any], name: str, train: sp.csr_array, seed: int) -> Lister:
     import threadpoolctl
 
-    with threadpoolctl.threadpool_limits(1, "blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        model = make(random_state=seed, num_threads=1, use_gpu=False, **SETTINGS[name])  # with one thread, repeatable
         model.fit(sp.csr_matrix(train), show_progress=False)
     users, items = np.asarray(model.user_factors), np.asarray(model.item_factors)
     return _in_blocks(train, lambda rows: np.asarray(users[rows] @ items.T, np.float32))
