@@ -52,8 +52,8 @@ def bpr(train: sp.csr_array, seed: int) -> Lister:
 SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # Chosen on validation interactions of MovieLens-100K.
-        "als": {"factors": 32, "regularization": 10.0, "alpha": 2.0, "iterations": 15},
-        "bpr": {"factors": 64, "learning_rate": 0.05, "regularization": 0.05, "iterations": 100},
+        "als": {"factors": 32, "regularization": 30.0, "alpha": 4.0, "iterations": 15},
+        "bpr": {"factors": 64, "learning_rate": 0.01, "regularization": 0.03, "iterations": 100},
     }
 )
 

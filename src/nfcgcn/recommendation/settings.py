@@ -74,7 +74,7 @@ TUNED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "nfc-gcn-2d": NFC,
         "gcn": {"num_layers": 1, "self_weight": 3.0, "hidden_share": 0.2},
         "lightgcn": PAIRS,
-        "mf": {**PAIRS, "weight_decay": 1e-6},
+        "mf": {**PAIRS, "weight_decay": 4e-5},
     }
 )
 """Settings that differ from the defaults, by encoder."""
