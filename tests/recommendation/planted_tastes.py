@@ -17,8 +17,12 @@ def planted_tables(*, users: int = 60, items: int = 40, groups: int = 3, each: i
         liked = {*rng.choice(own, min(each, len(own)), replace=False), *rng.choice(items, 1)}
         rows += [(f"u{user}", f"i{item}", int(rng.integers(4, 6)), float(rng.integers(1000))) for item in sorted(liked)]
     log = pd.DataFrame(rows, columns=["user", "item", "stars", "time"])
-    people = pd.DataFrame({"user": [f"u{n}" for n in range(users)], "town": [f"town {n % groups}" for n in range(users)]})
-    things = pd.DataFrame({"item": [f"i{n}" for n in range(items)], "kind": [f"kind {n % groups}" for n in range(items)]})
+    people = pd.DataFrame(
+        {"user": [f"u{n}" for n in range(users)], "town": [f"town {n % groups}" for n in range(users)]}
+    )
+    things = pd.DataFrame(
+        {"item": [f"i{n}" for n in range(items)], "kind": [f"kind {n % groups}" for n in range(items)]}
+    )
     return {"interactions": log, "users": people, "items": things}
 
 

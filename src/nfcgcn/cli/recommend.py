@@ -85,7 +85,8 @@ class LogSource:
         options = {"user": "user", "item": "item", **options}
         with err.status("reading interactions"):
             log = read_interactions(**tables, **options, **roles)
-        err.print(f"{log}, features: {len(log.users.feature_names)} of users, {len(log.items.feature_names)} of items")
+        counts = f"{len(log.users.feature_names)} of users, {len(log.items.feature_names)} of items"
+        err.print(f"{log}, features: {counts}", soft_wrap=True)
         return log, options
 
 

@@ -96,7 +96,18 @@ def _of_matrix(what: str, matrix: sp.csr_array) -> dict[str, Any]:
 
 
 def load_recommender(folder: Path | str) -> Recommender:
-    """Read a recommender back from the folder that ``nfcgcn recommend train`` wrote."""
+    """Read a recommender back from the folder that ``nfcgcn recommend train`` wrote.
+
+    >>> import tempfile
+    >>> from nfcgcn.recommendation.recommender import fit_recommender
+    >>> log = Interactions.from_pairs([(u, i) for u in "abcd" for i in ("wxy" if u in "ab" else "uvw")])
+    >>> fitted = fit_recommender(log, settings={"channels": 4, "epochs": 2})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_recommender(Path(folder), fitted, {})
+    ...     again = load_recommender(folder)
+    >>> again.recommend("a", top=1) == fitted.recommend("a", top=1)
+    True
+    """
     folder = Path(folder)
     with reading(folder):
         config = _read_config(folder)
