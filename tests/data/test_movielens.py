@@ -37,7 +37,7 @@ def test_tables_from_a_folder(content, tmp_path, monkeypatch):
     assert "genres: Comedy" in log.items.feature_names
     assert "age=30 to 39" in log.users.feature_names
     (tmp_path / "movielens" / "u.item").write_bytes(content["u.item"][:-1])
-    with pytest.raises(DatasetError, match="u.item in .* is truncated or altered: sha256"):
+    with pytest.raises(DatasetError, match=r"u\.item in .* is truncated or altered: sha256"):
         movielens.read_tables(tmp_path)
 
 
@@ -51,7 +51,7 @@ def test_an_archive_is_unpacked_only_if_all_is_right(content, tmp_path):
             movielens.unpack(archive, folder)
             assert sorted(path.name for path in folder.iterdir()) == ["u.data", "u.item", "u.user"]
         else:
-            with pytest.raises(DatasetError, match="u.user in .* is truncated or altered"):
+            with pytest.raises(DatasetError, match=r"u\.user in .* is truncated or altered"):
                 movielens.unpack(archive, folder)
             assert not folder.exists()
 
@@ -61,5 +61,5 @@ def test_it_is_not_fetched_unless_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("NFCGCN_CACHE", str(tmp_path))
     with pytest.raises(DatasetError, match="is not on this machine, and its licence lets nobody pass it on"):
         movielens.read_tables()
-    with pytest.raises(DatasetError, match="u.data is neither in"):
+    with pytest.raises(DatasetError, match=r"u\.data is neither in"):
         movielens.read_tables(tmp_path)

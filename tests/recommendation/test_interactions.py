@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from planted_tastes import planted_log, planted_tables
 
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.recommendation.interactions import read_interactions
-from planted_tastes import planted_log, planted_tables
 
 
 def read(rows, **options):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from planted_tastes import planted_log
 
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.recommendation.interactions import Interactions
 from nfcgcn.recommendation.splits import first_of_items, split_log
-from planted_tastes import planted_log
 
 
 def keys(log):

@@ -6,7 +6,6 @@ import json
 
 import pandas as pd
 import pytest
-
 from planted_tastes import planted_tables
 
 QUICK = ("--set", "channels=4", "--set", "epochs=4", "--set", "check_every=2")

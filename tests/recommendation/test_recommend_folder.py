@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from planted_tastes import planted_log
 
 from nfcgcn import files
 from nfcgcn.inference.run_folder import CheckpointError
 from nfcgcn.recommendation.recommender import fit_recommender
 from nfcgcn.recommendation.run_folder import is_recommender, load_reading, load_recommender, save_recommender
-from planted_tastes import planted_log
 
 QUICK = {"channels": 4, "epochs": 2, "refit": "no", "check_every": 1}
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from planted_tastes import planted_log
 
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.recommendation import losses
@@ -19,7 +20,6 @@ from nfcgcn.recommendation.metrics import score_lists
 from nfcgcn.recommendation.recommender import fit_recommender
 from nfcgcn.recommendation.settings import RecommendConfig, make_settings
 from nfcgcn.recommendation.splits import split_log
-from planted_tastes import planted_log
 
 QUICK = {"channels": 8, "epochs": 30, "refit": "no"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from planted_tastes import planted_log
 
 from nfcgcn.recommendation.recommender import fit_recommender
-from planted_tastes import planted_log
 
 QUICK = {"channels": 8, "epochs": 20, "refit": "no"}
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from nfcgcn.graph import Ints
 from nfcgcn.inference.explanation import Method, integrate
 from nfcgcn.inference.feature_path import make_path
 from nfcgcn.kernels.threads import one_pool
-
-if TYPE_CHECKING:
-    from nfcgcn.recommendation.recommender import Recommender
+from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.recommendation.bipartite import Bipartite
+from nfcgcn.recommendation.interactions import Interactions
 
 
 class Reason(NamedTuple):
@@ -48,27 +49,28 @@ class SuggestionExplanation:
     method: Method
     error: float
     """``score - baseline`` minus the sum of the contributions."""
-    recommender: Recommender
+    log: Interactions
+    bipartite: Bipartite
 
     @property
     def past_items(self) -> list[Reason]:
         """What each of the user's past items added, by its identity and its features, largest first."""
-        items, names = self.recommender.bipartite.items, self.recommender.log.items.names
+        items, names = self.bipartite.items, self.log.items.names
         totals = np.asarray(self.contributions.sum(axis=1)).ravel()
         return _sorted([Reason(names[item], float(totals[items[item]])) for item in self.past])
 
     @property
     def features(self) -> list[Reason]:
         """What each feature added, summed over all users and items that have it, largest first."""
-        start = len(self.recommender.layout.identified)
+        start = len(self.bipartite.layout.identified)
         totals = np.asarray(self.contributions.sum(axis=0)).ravel()
-        names = self.recommender.bipartite.graph.feature_names or ()
+        names = self.bipartite.graph.feature_names or ()
         return _sorted([Reason(names[d], float(totals[d])) for d in range(start, len(totals)) if totals[d]])
 
     @property
     def parts(self) -> list[Reason]:
         """What the user, the suggested item, the past items, other items and other users added; together the score."""
-        both, log = self.recommender.bipartite, self.recommender.log
+        both, log = self.bipartite, self.log
         totals = np.asarray(self.contributions.sum(axis=1)).ravel()
         user, item = log.users.numbers[self.user], log.items.numbers[self.item]
         nodes = {
@@ -87,15 +89,25 @@ def _sorted(reasons: list[Reason]) -> list[Reason]:
 
 @one_pool()
 @torch.enable_grad()
-def explain_suggestion(recommender: Recommender, user: str, item: str) -> SuggestionExplanation:
-    """Return what led to the score of an item for a user; the item need not be in the user's list."""
-    log, both = recommender.log, recommender.bipartite
+def explain_suggestion(
+    encoder: NodeClassifier,
+    both: Bipartite,
+    log: Interactions,
+    vectors: tuple[Tensor, Tensor],
+    *,
+    user: str,
+    item: str,
+) -> SuggestionExplanation:
+    """Return what led to the score of an item for a user; the item need not be in the user's list.
+
+    ``both`` is the graph of the `log`, and ``vectors`` are those of users and items that the encoder makes of it.
+    """
     numbers = log.users.find(user, "user"), log.items.find(item, "item")
     ends = np.array([both.users[numbers[0]], both.items[numbers[1]]])
-    path = make_path(recommender.encoder, both.graph, ends)
+    path = make_path(encoder, both.graph, ends)
     integral = integrate(path, lambda vectors: (vectors[0] * vectors[1]).sum())
     contributions = path.contributions(integral.points)
-    of_users, of_items = recommender.vectors
+    of_users, of_items = vectors
     score = float((of_users[numbers[0]].double() * of_items[numbers[1]].double()).sum())
     return SuggestionExplanation(
         user=user,
@@ -106,5 +118,6 @@ def explain_suggestion(recommender: Recommender, user: str, item: str) -> Sugges
         past=log.matrix[[numbers[0]]].indices.astype(np.int64),
         method=integral.method,
         error=score - integral.baseline - float(contributions.sum()),
-        recommender=recommender,
+        log=log,
+        bipartite=both,
     )

@@ -18,6 +18,7 @@ from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.recommendation.bipartite import Bipartite, Layout, make_graph
+from nfcgcn.recommendation.explanation import SuggestionExplanation, explain_suggestion
 from nfcgcn.recommendation.interactions import Interactions, check_usable
 from nfcgcn.recommendation.ranking import top_items
 from nfcgcn.recommendation.settings import ENCODERS, RecommenderSettings, make_settings
@@ -116,11 +117,9 @@ class Recommender:
             users = np.arange(start, min(start + size, len(self.log.users)))
             yield users, *self.top(users, top=top)
 
-    def explain(self, user: str, item: str) -> Any:
+    def explain(self, user: str, item: str) -> SuggestionExplanation:
         """Return which past items and which features led to the score of an item for a user."""
-        from nfcgcn.recommendation.explanation import explain_suggestion
-
-        return explain_suggestion(self, user, item)
+        return explain_suggestion(self.encoder, self.bipartite, self.log, self.vectors, user=user, item=item)
 
 
 def build_encoder(settings: RecommenderSettings, num_features: int, *, seed: int) -> NodeClassifier:
