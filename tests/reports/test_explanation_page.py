@@ -17,7 +17,7 @@ from browser import CHROMIUM, look, tables_fit
 from nfcgcn import NFCGCN, explain, explain_classes, from_frames
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
-from nfcgcn.reports import class_reasons, figures, find_node, node_reasons, write_cell
+from nfcgcn.reports import class_reasons, figures, node_reasons, write_cell
 from nfcgcn.reports.neighbourhood import RING, _place, draw_neighbourhood
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -279,18 +279,18 @@ def message(text):
 
 def test_finding_nodes():
     _, named = model_and_graph()
-    assert find_node(named, "node 7") == 7
+    assert named.find_node("node 7") == 7
     with pytest.raises(
         GraphError, match=message("unknown node 'nod 7'; did you mean 'node 7' or 'node 27' or 'node 17'?")
     ):
-        find_node(named, "nod 7")
+        named.find_node("nod 7")
     with pytest.raises(GraphError, match=message("unknown node 'zzz'; the first one is 'node 0'")):
-        find_node(named, "zzz")
+        named.find_node("zzz")
     plain = Graph.from_edges([[], []], np.zeros((3, 1), np.float32), name="plain")
-    assert find_node(plain, "2") == 2
+    assert plain.find_node("2") == 2
     for bad in ("3", "-1", "1.0", "²"):
         with pytest.raises(GraphError, match=message(f"unknown node '{bad}'; the nodes of plain are numbered 0 to 2")):
-            find_node(plain, bad)
+            plain.find_node(bad)
 
 
 @pytest.mark.browser

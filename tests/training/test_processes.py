@@ -23,10 +23,9 @@ from nfcgcn.training import DivergedError, processes
 from nfcgcn.training.values import DiedError
 
 
-
 @pytest.fixture(autouse=True)
-def _forks():
-    if not processes.can_fork():
+def _forks(request):
+    if not request.node.get_closest_marker("gpu") and not processes.can_fork():
         pytest.skip("no forks: not Linux, or a GPU has been used")
 
 

@@ -33,7 +33,7 @@ GRACE = 10.0
 def can_fork() -> bool:
     """Say whether runs can have their own processes here: on Linux, unless this process has used a GPU.
 
-    Where there is a GPU, torch's backward passes start threads that a fork does not have, and then refuse to work in it.
+    Where there is a GPU, torch's backward passes start threads that a fork does not have, and refuse to work in it.
     Torch does not tell whether they have been started, so a fork tries.
     """
     return sys.platform == "linux" and (not torch.cuda.is_available() or _fork_can_learn())
