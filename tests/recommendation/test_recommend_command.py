@@ -91,8 +91,16 @@ def test_bad_input_is_one_line(run, tables, tmp_path, arguments, message):
     assert not out
 
 
+def test_settings_are_listed_with_the_values_that_suit_the_encoder(run):
+    code, out, _ = run("recommend", "settings", "--model", "lightgcn")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines() if line.strip().startswith("loss ")] == ["bpr"]
+
+
 def test_an_unknown_user_is_one_line(run, tables):
     assert run("recommend", "train", *tables, *QUICK, "--out", "shop")[0] == 0
+    code, _, err = run("predict", "shop", "--out", "p.csv")
+    assert (code, err) == (2, "error: shop holds a recommender; use it with `nfcgcn recommend for`\n")
     code, _, err = run("recommend", "for", "shop", "--user", "u33")
     assert code == 2
     assert err.startswith("error: unknown user 'u33'; did you mean 'u3'")

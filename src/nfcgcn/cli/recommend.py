@@ -28,7 +28,7 @@ from nfcgcn.recommendation.run_folder import READING, load_reading, load_recomme
 from nfcgcn.recommendation.settings import make_settings
 from nfcgcn.recommendation.splits import RULES, split_log
 from nfcgcn.recommendation.training import Epoch
-from nfcgcn.settings import read_assignments
+from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
 
 recommend = typer.Typer(
@@ -252,6 +252,19 @@ def evaluate(
         on_row=on_row,  # type: ignore[arg-type]
     )
     _print_summary(summarise_rows(rows), top)
+
+
+@recommend.command("settings")
+def list_settings(model: Model = "nfc-gcn") -> None:
+    """List the settings that `--set KEY=VALUE` accepts for an encoder, with the values it has here."""
+    settings = make_settings(model)
+    table = make_table("setting", "meaning", "takes", "value")
+    table.columns[0].no_wrap = True  # so that names can be copied
+    for part in (settings.training, settings.encoder):
+        for s in settings_of(type(part)).values():
+            value = getattr(part, s.name)
+            table.add_row(s.name, s.meaning, s.type_name, "none" if value is None else f"{value}")
+    out.print(table)
 
 
 @contextmanager

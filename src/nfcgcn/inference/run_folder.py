@@ -40,6 +40,8 @@ MOST_BYTES = 256 * 2**20
 MOST_TEMPERATURE = 1e6
 MOST_HEADER = 16 * 2**20
 """Most bytes that the names and shapes of the weights may take."""
+RECOMMEND = "recommend"
+"""What the folder of a recommender says of itself, as its `task`."""
 
 
 class CheckpointError(NFCError):
@@ -87,6 +89,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{CONFIG} must hold an object")
     version = config.get("format")
     if type(version) is not int or version not in (3, FORMAT):
+        if config.get("task") == RECOMMEND:
+            raise CheckpointError(f"{folder} holds a recommender; use it with `nfcgcn recommend for`")
         if "format" not in config:
             raise ValueError("`format` is missing")
         raise CheckpointError(

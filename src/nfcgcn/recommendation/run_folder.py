@@ -20,6 +20,7 @@ from nfcgcn import files
 from nfcgcn.inference.run_folder import (
     CONFIG,
     MOST_BYTES,
+    RECOMMEND,
     RESULT,
     WEIGHTS,
     CheckpointError,
@@ -32,7 +33,6 @@ from nfcgcn.recommendation.interactions import Interactions, Kind
 from nfcgcn.recommendation.recommender import Recommender, build_encoder
 from nfcgcn.recommendation.settings import make_settings
 
-TASK = "recommend"
 FORMAT = 1
 """Version of the layout of a run folder of recommendation."""
 READING = ("user", "item", "rating", "at_least", "time", "user_id", "item_id")
@@ -71,7 +71,7 @@ def save_recommender(
         LOG: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
     }
     config = {
-        "task": TASK,
+        "task": RECOMMEND,
         "format": FORMAT,
         "model": recommender.settings.name,
         "settings": recommender.settings.values,
@@ -160,14 +160,14 @@ def is_recommender(folder: Path) -> bool:
         config = json.loads(files.read_regular(folder / CONFIG, MOST_BYTES))
     except Exception:
         return False
-    return isinstance(config, dict) and config.get("task") == TASK
+    return isinstance(config, dict) and config.get("task") == RECOMMEND
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     config = files.parse_json(files.read_regular(folder / CONFIG, MOST_BYTES))
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} must hold an object")
-    if config.get("task") != TASK:
+    if config.get("task") != RECOMMEND:
         raise CheckpointError(f"{folder} holds no recommender; give a folder that `nfcgcn recommend train` wrote")
     if config.get("format") != FORMAT:
         raise CheckpointError(
