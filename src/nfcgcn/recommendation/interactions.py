@@ -66,8 +66,8 @@ class Interactions:
     >>> log = Interactions.from_pairs([("ann", "tea"), ("ann", "milk"), ("bob", "tea")])
     >>> log
     Interactions(users=2, items=2, pairs=3)
-    >>> log.matrix.toarray().astype(int).tolist()
-    [[1, 1], [1, 0]]
+    >>> log.matrix.toarray().astype(int).tolist()  # the items are milk and tea
+    [[1, 1], [0, 1]]
     """
 
     users: Kind
