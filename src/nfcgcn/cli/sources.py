@@ -135,28 +135,36 @@ class GraphSource:
         return {key: value for key, value in options.items() if value}
 
 
-def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``source`` of a command by the options of `GraphSource`."""
-    hints = get_type_hints(command, include_extras=True)
-    options = get_type_hints(GraphSource, include_extras=True)
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name != "source":
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
-            continue
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
-            for f in fields(GraphSource)
-        ]
+def takes_options(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the parameter ``source`` of a command by one option per field of `kind`, a dataclass."""
+    options = get_type_hints(kind, include_extras=True)
 
-    def wrapped(**values: Any) -> None:
-        source = GraphSource(**{f.name: values.pop(f.name) for f in fields(GraphSource)})
-        command(source=source, **values)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name != "source":
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+                continue
+            parameters += [
+                inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
+                for f in fields(kind)
+            ]
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+        def wrapped(**values: Any) -> None:
+            source = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            command(source=source, **values)
+
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapped
+
+    return decorate
+
+
+takes_graph = takes_options(GraphSource)
+"""Replaces the parameter ``source`` of a command by the options of `GraphSource`."""
 
 
 def read_graph(run: SavedGraph, source: GraphSource, assignments: Sequence[str]) -> Graph:

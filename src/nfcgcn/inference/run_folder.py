@@ -32,6 +32,8 @@ from nfcgcn.training.calibration import is_temperature
 
 Built = TypeVar("Built", bound=torch.nn.Module)
 
+Built = TypeVar("Built", bound=torch.nn.Module)
+
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
 CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
@@ -44,6 +46,8 @@ LINKS = "links"
 """What a run folder of link prediction says of itself, as its `task`; it is read by :mod:`nfcgcn.links.run_folder`."""
 MOST_HEADER = 16 * 2**20
 """Most bytes that the names and shapes of the weights may take."""
+RECOMMEND = "recommend"
+"""What the folder of a recommender says of itself, as its `task`."""
 
 
 class CheckpointError(NFCError):
@@ -95,6 +99,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     version = config.get("format")
     if type(version) is not int or version not in (3, FORMAT):
+        if config.get("task") == RECOMMEND:
+            raise CheckpointError(f"{folder} holds a recommender; use it with `nfcgcn recommend for`")
         if "format" not in config:
             raise ValueError("`format` is missing")
         raise CheckpointError(
