@@ -33,8 +33,8 @@ GRACE = 10.0
 def can_fork() -> bool:
     """Say whether runs can have their own processes here: on Linux, where torch sees no GPU.
 
-    Where it sees one, a fork of a process that has asked for it, or has run a backward pass, cannot learn: the driver and
-    torch's backward threads do not survive the fork. ``CUDA_VISIBLE_DEVICES=`` (empty) hides the GPU.
+    Where it sees one, a fork of a process that has asked for it, or has run a backward pass, cannot learn: neither the
+    driver nor torch's backward threads survive the fork. ``CUDA_VISIBLE_DEVICES=`` (empty) hides the GPU.
     """
     return sys.platform == "linux" and not torch.cuda.is_available()
 
