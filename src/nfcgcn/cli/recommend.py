@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -25,7 +25,7 @@ from nfcgcn.recommendation.outcome import judge, with_everything
 from nfcgcn.recommendation.recommender import Recommender, fit_recommender
 from nfcgcn.recommendation.run_folder import load_reading, load_recommender, save_recommender
 from nfcgcn.recommendation.settings import make_settings
-from nfcgcn.recommendation.splits import RULES, split_log
+from nfcgcn.recommendation.splits import RULES, Rule, split_log
 from nfcgcn.recommendation.training import Epoch
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
@@ -78,7 +78,7 @@ def train_recommender(
     if json_file:
         files.check_writable(json_file)
     log, reading = source.load()
-    parts = split_log(log, split, share=share, seed=seed)  # type: ignore[arg-type]
+    parts = split_log(log, cast(Rule, split), share=share, seed=seed)
     with interruptible() as interruption:
         with _progress() as on_epoch:
             fitted = fit_recommender(parts.train, settings=settings, seed=seed, device=chosen, on_epoch=on_epoch)
@@ -190,13 +190,13 @@ def evaluate(
     evaluate_recommenders(
         log,
         wanted,
-        split=split,
+        split=cast(Rule, split),
         share=share,
         seeds=seed_list,
         top=top,
         settings=settings,
         device=chosen,
-        on_row=on_row,  # type: ignore[arg-type]
+        on_row=on_row,
     )
     _print_summary(summarise_rows(rows), top)
 
@@ -230,7 +230,7 @@ def _progress() -> Iterator[Callable[[Epoch], None]]:
         yield lambda epoch: status.update(describe(epoch))
 
 
-def _extended(recommender: Recommender, reading: Mapping[str, Any], added: Mapping[str, Path | None]) -> Recommender:
+def _extended(recommender: Recommender, reading: Mapping[str, Any], added: Mapping[str, Any]) -> Recommender:
     """Return the recommender with further users, items and interactions, read as those of training were."""
     more = read_interactions(**added, **reading, known=recommender.log)
     pairs = np.unique(np.concatenate([recommender.log.pairs, more.pairs], axis=1), axis=1)

@@ -109,8 +109,7 @@ def _measure(
 
 def _lister(fitted: Recommender, shown: Interactions) -> Lister:
     """Return how the fitted recommender ranks items if it is shown these interactions."""
-    kinds = {"users": fitted.log.users, "items": fitted.log.items}
-    reading = fitted.with_log(replace(shown, **kinds))
+    reading = fitted.with_log(replace(shown, users=fitted.log.users, items=fitted.log.items))
     return lambda users, top, among: reading.top(users, top=top, among=among)[0]
 
 
