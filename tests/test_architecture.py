@@ -23,6 +23,7 @@ ORDER = [
     {"inference"},
     {"evaluation", "estimator"},
     {"links"},
+    {"recommendation"},
     {"reports", "bench"},
     {"reproduction", "explore"},
     {"search"},

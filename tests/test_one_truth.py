@@ -25,9 +25,12 @@ from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import load_run, save_run
 from nfcgcn.inference.export import EXPORTABLE
 from nfcgcn.inference.feature_path import reach
+from nfcgcn.inference.pieces import compute
 from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.additions import ADDITIONS
+from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.settings import settings_of
+from nfcgcn.training.batches import NodeReader
 
 N, D, CLASSES = 60, 23, 3
 FORMS = ("dense", "sparse", "weighted")
@@ -295,6 +298,27 @@ def side_by_side(net, graph, config, tmp_path):
         same(one, scores_of(alone, graph))
 
 
+def without_sorted_slots(net):
+    """Sorted slots need the whole graph, and so are refused where a part of it is read."""
+    if isinstance(net, NFCGCN):
+        net = copy.deepcopy(net)
+        net.config = net.nfc.config = replace(net.config, slot_order="random")
+    return net
+
+
+def mini_batch(net, graph, config, tmp_path):
+    net, nodes = without_sorted_slots(net), np.array([N - 1, 0, 7, 31])
+    batch = NodeReader(net, graph).batch(nodes, [None] * net.num_hops)
+    with torch.no_grad():
+        same(net(batch.x, batch.hops)[: len(nodes)], scores_of(net, graph)[nodes])
+
+
+def layer_by_layer(net, graph, config, tmp_path):
+    net = without_sorted_slots(net)
+    same(compute(net, graph), scores_of(net, graph))
+    same(compute(net, graph, layer="last"), embed(net, graph))
+
+
 ROUTES = {
     "formulas": by_the_formulas,
     "scaled beforehand": scaled_beforehand,
@@ -308,6 +332,8 @@ ROUTES = {
     "an appended node": appended_node,
     "exported": exported,
     "side by side": side_by_side,
+    "a mini-batch": mini_batch,
+    "layer by layer": layer_by_layer,
 }
 WITH_FEATURES = [m for m in MODELS if MODELS[m].model.reads_features]
 APPLIES = {
@@ -315,6 +341,8 @@ APPLIES = {
     "explanation": lambda model: model in WITH_FEATURES,
     "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
     "side by side": lambda model: MODELS[model].model is NFCGCN,
+    "a mini-batch": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
+    "layer by layer": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
     "an appended node": lambda model: (
         model in WITH_FEATURES and model != "lgcn"  # normalises over all nodes at hand
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 MOST_DENSE = 2**28
 """Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
+"""The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 MOST_CLASSES_SHOWN = 8
 """A notebook shows the counts of so many classes, the largest ones."""
 
@@ -73,7 +76,7 @@ class Graph:
     labels: Ints
     """``[N]``, the class of each node; -1 for a node without a label."""
     name: str = "graph"
-    node_names: tuple[str, ...] | None = None
+    node_names: Sequence[str] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     test_nodes: Ints | None = None
@@ -84,6 +87,8 @@ class Graph:
     """How a user's tables became these features, as plain JSON values, so that later tables are read the same way."""
     reading: str | None = None
     """What was read from a user's data and what was not used, in one line."""
+    store: Path | None = None
+    """The folder whose files are mapped into memory as these arrays; None for a graph in memory."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
@@ -293,6 +298,7 @@ class Graph:
             features=rows,
             labels=np.concatenate([self.labels, np.full(count, -1, np.int64)]),
             node_names=None if self.node_names is None else (*self.node_names, *(names or ())),
+            store=None,
         )
 
     @property
@@ -322,14 +328,17 @@ class Graph:
     def x(self) -> torch.Tensor:
         """The features as a torch tensor, sparse CSR or dense; every call returns the same object."""
         if isinstance(self.features, np.ndarray):
-            return torch.from_numpy(self.features)
+            self.make_room("features", 4 * self.features.size)
+            return torch.from_numpy(_writable(self.features, np.float32))
         matrix = self.features
+        self.make_room("features", 8 * self.num_nodes + 12 * matrix.nnz)
         starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-        return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)
+        return csr_tensor(starts, columns, torch.from_numpy(_writable(matrix.data, np.float32)), matrix.shape)
 
     @cached_property
     def edge_index(self) -> torch.Tensor:
         """``[2, 2E]``: each undirected edge in both directions, sorted."""
+        self.make_room("edges", 44 * self.adjacency.nnz)  # 16 of them stay
         coo = self.adjacency.tocoo()
         return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
 
@@ -347,7 +356,10 @@ class Graph:
 
     @cached_property
     def y(self) -> torch.Tensor:
-        return torch.from_numpy(self.labels)
+        return torch.from_numpy(_writable(self.labels, np.int64))
+
+    def make_room(self, what: str, size: int) -> None:
+        """Refuse to read so many bytes of a store into memory if there is no room; in memory, they are there."""
 
     def class_name(self, label: int) -> str:
         return self.class_names[label] if self.class_names is not None else str(label)
@@ -456,6 +468,11 @@ class Split:
         return f"Split('{self.name}', train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
 
 
+def _writable(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return `array` as torch can share it: a copy if it has another type or, as a memory map, may not be written."""
+    return array if array.flags.writeable and array.dtype == dtype else np.array(array, dtype)
+
+
 def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
     pairs = np.asarray(edges)
     if pairs.size == 0:
@@ -495,7 +512,8 @@ def _undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = N
     if weights is not None:
         one_way = sp.csr_array((weights[keep], (pairs[0, keep], pairs[1, keep])), shape=(n, n))
         one_way.sum_duplicates()
-        matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
+        with np.errstate(over="ignore"):  # which `_check_adjacency` finds
+            matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
         matrix.eliminate_zeros()  # also what rounds to 0
         return matrix
     pairs = pairs[:, keep]
@@ -546,6 +564,12 @@ def _check_adjacency(a: sp.csr_array) -> None:
         raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
     if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
         raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
+    sums = np.asarray(a.sum(axis=1, dtype=np.float64)).ravel()
+    if sums.max(initial=0) > MOST_WEIGHT:
+        raise GraphError(
+            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can reckon "
+            "with; divide all weights by the same number"
+        )
     sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
     if not sound or a.diagonal().any() or (a != a.T).nnz:
         raise GraphError(

@@ -28,6 +28,7 @@ Stage = Literal[
     "val-negatives",
     "test-negatives",
     "tuning",
+    "batches",
 ]
 
 

@@ -35,7 +35,8 @@ class GraphSource:
         str | None,
         typer.Argument(
             metavar="GRAPH",
-            help="A name from `nfcgcn datasets`, an .npz or .pt file, or a folder with tables nodes.csv and edges.csv.",
+            help="A name from `nfcgcn datasets`, an .npz or .pt file, a store, or a folder with tables nodes.csv and "
+            "edges.csv.",
         ),
     ] = None
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
@@ -94,7 +95,7 @@ class GraphSource:
 
     def load(self, options: Mapping[str, Any] | None = None, *, encoding: Mapping[str, Any] | None = None) -> Graph:
         """Read the graph; with the ``encoding`` of a run, read tables as they were read for that run."""
-        columns = self._columns()
+        columns = self.columns()
         if self.path is not None:
             with err.status(f"reading {escape(self.path)}"):
                 graph = datasets.load(Path(self.path), **columns, encoding=encoding)
@@ -115,7 +116,7 @@ class GraphSource:
         options = {name: value for name, value in own.items() if value is not None}
         return remember_tables(Path(self.path), self.edges, options)
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""
         options = {
             "edges": self.edges,
@@ -134,28 +135,36 @@ class GraphSource:
         return {key: value for key, value in options.items() if value}
 
 
-def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``source`` of a command by the options of `GraphSource`."""
-    hints = get_type_hints(command, include_extras=True)
-    options = get_type_hints(GraphSource, include_extras=True)
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name != "source":
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
-            continue
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
-            for f in fields(GraphSource)
-        ]
+def takes_options(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the parameter ``source`` of a command by one option per field of `kind`, a dataclass."""
+    options = get_type_hints(kind, include_extras=True)
 
-    def wrapped(**values: Any) -> None:
-        source = GraphSource(**{f.name: values.pop(f.name) for f in fields(GraphSource)})
-        command(source=source, **values)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name != "source":
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+                continue
+            parameters += [
+                inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
+                for f in fields(kind)
+            ]
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+        def wrapped(**values: Any) -> None:
+            source = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            command(source=source, **values)
+
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapped
+
+    return decorate
+
+
+takes_graph = takes_options(GraphSource)
+"""Replaces the parameter ``source`` of a command by the options of `GraphSource`."""
 
 
 def read_graph(run: SavedGraph, source: GraphSource, assignments: Sequence[str]) -> Graph:

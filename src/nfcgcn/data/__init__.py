@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nfcgcn.data import citations, digits, formats, planetoid, planetoid_files
 from nfcgcn.data.formats.edges import UnknownEdges
 from nfcgcn.data.formats.roles import Columns
+from nfcgcn.data.store import is_store, open_store
 from nfcgcn.data.structure import structural_features
 from nfcgcn.errors import ConfigError, DatasetError, unknown
 from nfcgcn.graph import Graph
@@ -93,7 +95,8 @@ def load(
     Args:
         name: a name from ``nfcgcn datasets``, which is never taken as a path; the path of an .npz or .pt file (PyG's
             ``Data``), of a table of nodes (.csv, .tsv, .parquet), or of a folder with nodes.csv and edges.csv, or with
-            the same tables in another format; a data frame of nodes; a graph of NetworkX or igraph; PyG's ``Data``.
+            the same tables in another format; of a store (see :func:`nfcgcn.write_store`); a data frame of nodes; a
+            graph of NetworkX or igraph; PyG's ``Data``.
         data_dir: the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it, they
             are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
             downloaded into the cache.
@@ -130,6 +133,9 @@ def load(
     options |= {key: value for key, value in given.items() if not _is_default(value)}
     if not isinstance(name, str | PathLike):
         return formats.from_memory(name, **options)
+    if own and is_store(Path(name)):
+        formats.refuse_options(Path(name), options)
+        return open_store(name)
     if own:
         return formats.read(name, **options)
     name = str(name)

@@ -28,6 +28,9 @@ from nfcgcn.graph import Floats, Ints
 from nfcgcn.inference.run_split import check_split
 from nfcgcn.inference.run_tables import is_memory
 from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.training.calibration import is_temperature
+
+Built = TypeVar("Built", bound=torch.nn.Module)
 
 Built = TypeVar("Built", bound=torch.nn.Module)
 
@@ -37,11 +40,14 @@ CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
 WEIGHTS, TEST_NODES, SPLIT = "weights.safetensors", "test_nodes.safetensors", "split.safetensors"
 MOST_BYTES = 256 * 2**20
 """No file but the weights may be larger."""
-MOST_TEMPERATURE = 1e6
+MOST_CLASSES = 100_000
+"""With more, the scores of all nodes for all classes would not fit into memory; a page names them all."""
 LINKS = "links"
 """What a run folder of link prediction says of itself, as its `task`; it is read by :mod:`nfcgcn.links.run_folder`."""
 MOST_HEADER = 16 * 2**20
 """Most bytes that the names and shapes of the weights may take."""
+RECOMMEND = "recommend"
+"""What the folder of a recommender says of itself, as its `task`."""
 
 
 class CheckpointError(NFCError):
@@ -93,6 +99,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     version = config.get("format")
     if type(version) is not int or version not in (3, FORMAT):
+        if config.get("task") == RECOMMEND:
+            raise CheckpointError(f"{folder} holds a recommender; use it with `nfcgcn recommend for`")
         if "format" not in config:
             raise ValueError("`format` is missing")
         raise CheckpointError(
@@ -130,7 +138,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "settings": ("a table of settings", lambda v: _is_table(v, str, int, float, bool, type(None))),
     "seed": ("a whole number of at least 0", _is_count),
     "num_features": ("a whole number of at least 0", _is_count),
-    "num_classes": ("a whole number of at least 0", _is_count),
+    "num_classes": (f"a whole number up to {MOST_CLASSES:,}", lambda v: _is_count(v) and v <= MOST_CLASSES),
     "feature_names": ("a list of names, or null", _is_names),
     "class_names": ("a list of names, or null", _is_names),
     "dataset": ("text", lambda v: isinstance(v, str)),
@@ -138,7 +146,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "encoding": ("a table, or null", lambda v: v is None or isinstance(v, dict)),
     "weighted": ("true or false", lambda v: isinstance(v, bool)),
     "sha256": ("a table of checksums", lambda v: _is_table(v, str)),
-    "temperature": ("a number above 0", lambda v: type(v) in (int, float) and 0 < v <= MOST_TEMPERATURE),
+    "temperature": ("a number from 0.01 to 100", is_temperature),
     "tables": ("a table, or null", lambda v: v is None or is_memory(v)),
 }
 """What each value of config.json must be."""

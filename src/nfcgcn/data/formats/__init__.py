@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ __all__ = [
     "read_npz",
     "read_pyg",
     "read_tables",
+    "refuse_options",
     "write_npz",
 ]
 
@@ -68,12 +70,16 @@ def read(path: str | PathLike[str], **options: Any) -> Graph:
             f"{path} cannot be read as a graph; give a folder with nodes and edges, or a file that ends in "
             f".npz, .pt, {', '.join(TABLES)}"
         )
-    # An encoding is for tables; a file that already holds features does not need it.
+    refuse_options(path, options)
+    return read_npz(path) if name.endswith(".npz") else read_pyg(path)
+
+
+def refuse_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Refuse options about tables for a graph whose features are made already, which need no encoding, either."""
     table_options = [key for key, value in options.items() if value and key != "encoding"]
     if table_options:
         option = table_options[0].replace("_", "-")
         raise DatasetError(f"--{option} is for tables of nodes and edges; {path} holds a graph as it is")
-    return read_npz(path) if name.endswith(".npz") else read_pyg(path)
 
 
 def is_path(name: str) -> bool:
