@@ -32,8 +32,6 @@ from nfcgcn.training.calibration import is_temperature
 
 Built = TypeVar("Built", bound=torch.nn.Module)
 
-Built = TypeVar("Built", bound=torch.nn.Module)
-
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
 CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
