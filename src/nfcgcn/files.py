@@ -7,6 +7,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -108,7 +109,7 @@ def read_regular(path: Path, most: int) -> bytes:
     The caller handles errors of the system, :class:`FileNotFoundError` among them.
     """
     with open_regular(path, most) as file:
-        return file.read(most)
+        return file.read(min(most, os.fstat(file.fileno()).st_size))  # a buffer of the size asked for is made first
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
@@ -213,6 +214,18 @@ def write_text(path: Path, text: str) -> None:
 def to_json(value: Any) -> str:
     """Write a value as indented JSON text."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def parse_json(text: bytes) -> Any:
+    """Read JSON, in which every number must be finite."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return number
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -25,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 MOST_DENSE = 2**28
 """Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
+"""The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 MOST_CLASSES_SHOWN = 8
 """A notebook shows the counts of so many classes, the largest ones."""
 
@@ -130,9 +133,10 @@ class Graph:
     ) -> Graph:
         """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
-        Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights of an
-        edge that is given several times add up; if it is given in both directions, the larger sum counts, as in the
-        code that Kipf and Welling published with GCN.
+        ``labels [N]`` are class numbers, -1 for none, or class names; a missing one (None, NaN) is a node without a
+        label. Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights
+        of an edge that is given several times add up; if it is given in both directions, the larger sum counts, as in
+        the code that Kipf and Welling published with GCN.
 
         >>> graph = Graph.from_edges([[0, 1, 0], [1, 2, 1]], [[1.0], [2.0], [3.0]], weights=[0.5, 2.0, 1.0])
         >>> graph.adjacency.toarray()[0, 1]
@@ -141,10 +145,12 @@ class Graph:
         x = _as_features(features)
         n = x.shape[0]
         pairs = _as_pairs(edges, n)
+        if labels is not None:
+            labels, class_names = _as_labels(labels, class_names)
         return cls(
             adjacency=_undirected(pairs, n, None if weights is None else _as_weights(weights, pairs.shape[1])),
             features=x,
-            labels=np.full(n, -1, np.int64) if labels is None else _as_labels(labels),
+            labels=np.full(n, -1, np.int64) if labels is None else labels,
             name=name,
             node_names=None if node_names is None else tuple(node_names),
             feature_names=None if feature_names is None else tuple(feature_names),
@@ -179,6 +185,8 @@ class Graph:
             raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
         entries = sp.coo_array(adjacency)
         present = entries.data != 0
+        if features is None:
+            raise GraphError("`features` are missing; nfcgcn.structural_features(adjacency) makes some from the edges")
         x = _as_features(features)
         if x.shape[0] != adjacency.shape[0]:
             raise GraphError(
@@ -356,6 +364,18 @@ class Graph:
     def class_name(self, label: int) -> str:
         return self.class_names[label] if self.class_names is not None else str(label)
 
+    def find_node(self, name: str) -> int:
+        """Return the node with this name or, if the nodes have no names, with this number."""
+        if self.node_names is None:
+            if name.isascii() and name.isdecimal() and int(name) < self.num_nodes:
+                return int(name)
+            raise GraphError(f"unknown node '{name}'; the nodes of {self.name} are numbered 0 to {self.num_nodes - 1}")
+        if name in self.node_names:
+            return self.node_names.index(name)
+        near = get_close_matches(name, self.node_names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first one is {self.node_names[0]!r}"
+        raise GraphError(f"unknown node '{name}'; {hint}")
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         # A frozen value needs no copy; scikit-learn's `clone`, which copies deeply, would copy it for every fold.
         return self
@@ -458,7 +478,8 @@ def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
     if pairs.size == 0:
         pairs = np.zeros((2, 0), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[0] != 2:
-        raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}")
+        turned = "; give its transpose" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}{turned}")
     if not np.issubdtype(pairs.dtype, np.integer):
         raise GraphError(f"`edges` must hold integer node ids, got {pairs.dtype}")
     outside = (pairs < 0) | (pairs >= n)
@@ -491,7 +512,8 @@ def _undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = N
     if weights is not None:
         one_way = sp.csr_array((weights[keep], (pairs[0, keep], pairs[1, keep])), shape=(n, n))
         one_way.sum_duplicates()
-        matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
+        with np.errstate(over="ignore"):  # which `_check_adjacency` finds
+            matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
         matrix.eliminate_zeros()  # also what rounds to 0
         return matrix
     pairs = pairs[:, keep]
@@ -513,11 +535,28 @@ def _as_features(features: Any) -> sp.csr_array | Floats:
     return dense
 
 
-def _as_labels(labels: npt.ArrayLike) -> Ints:
+def _as_labels(labels: npt.ArrayLike, names: Sequence[str] | None) -> tuple[Ints, Sequence[str] | None]:
+    """Return class numbers, -1 for a missing label, and the names of the classes, which labels may be themselves."""
     array = np.asarray(labels)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise GraphError(f"`labels` must be whole numbers, one class per node, got {array.dtype}")
-    return array.astype(np.int64)
+    if np.issubdtype(array.dtype, np.integer):
+        return array.astype(np.int64), names
+    if array.ndim == 1 and array.dtype.kind in "fOUT":
+        from pandas import isna
+
+        known = ~np.asarray(isna(array), bool)
+        given = array[known].tolist()
+        numbers = np.full(len(array), -1, np.int64)
+        if all(isinstance(label, str) for label in given):
+            names = sorted(set(given)) if names is None else names
+            place = {name: number for number, name in enumerate(names)}
+            if strange := sorted(set(given) - set(place)):
+                raise GraphError(f"`labels` holds '{strange[0]}', which is not among `class_names`; add it")
+            numbers[known] = [place[label] for label in given]
+            return numbers, names
+        if all(isinstance(label, int | float | np.number) and label == int(label) for label in given):
+            numbers[known] = given
+            return numbers, names
+    raise GraphError(f"`labels` must be whole numbers or class names, one class per node, got {array.dtype}")
 
 
 def _check_adjacency(a: sp.csr_array) -> None:
@@ -525,6 +564,12 @@ def _check_adjacency(a: sp.csr_array) -> None:
         raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
     if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
         raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
+    sums = np.asarray(a.sum(axis=1, dtype=np.float64)).ravel()
+    if sums.max(initial=0) > MOST_WEIGHT:
+        raise GraphError(
+            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can reckon "
+            "with; divide all weights by the same number"
+        )
     sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
     if not sound or a.diagonal().any() or (a != a.T).nnz:
         raise GraphError(

@@ -8,14 +8,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from scipy.sparse import issparse
+
 from nfcgcn.data.formats.additions import add_tables
 from nfcgcn.data.formats.frames import from_frames
-from nfcgcn.data.formats.networkx import from_igraph, from_networkx
+from nfcgcn.data.formats.networkx import from_igraph, from_networkx, is_igraph, is_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
 from nfcgcn.data.formats.tables import find_tables, read_folder, read_tables
-from nfcgcn.errors import DatasetError
+from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import is_folder, reading
 from nfcgcn.graph import Graph
 
@@ -38,11 +40,15 @@ __all__ = [
 
 
 def from_memory(thing: Any, **options: Any) -> Graph:
-    """Build a graph from a graph of NetworkX or igraph, or from a data frame of nodes with ``edges`` beside it."""
-    if hasattr(thing, "get_edgelist") and hasattr(thing, "vs"):
+    """Build a graph from one of NetworkX, igraph or PyG, or from a data frame of nodes with ``edges`` beside it."""
+    if is_igraph(thing):
         return from_igraph(thing, **options)
-    if hasattr(thing, "is_multigraph") and hasattr(thing, "nodes"):
+    if is_networkx(thing):
         return from_networkx(thing, **options)
+    if type(thing).__module__.startswith("torch_geometric."):
+        return Graph.from_pyg(thing, **options)
+    if issparse(thing):
+        raise GraphError("a SciPy matrix has edges alone; Graph.from_scipy(adjacency, features, labels) makes a graph")
     return from_frames(thing, **options)
 
 
