@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import to_numbers
-from nfcgcn.data.formats.edges import check_weights
+from nfcgcn.data.formats.edges import read_weights
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
@@ -151,8 +150,7 @@ def _check_weights(table: LargeTable, column: str) -> None:
     done = 0
     for batch in table.batches([column]):
         cells = cells_of_arrow(batch.column(0), column, table.name, as_text=False)
-        numbers = to_numbers(cells) if cells.dtype == object else cells.astype(np.float64)
-        check_weights(numbers, cells.tolist(), f"column '{column}' of {table.name}", done)
+        read_weights(cells, f"column '{column}' of {table.name}", done)
         done += len(cells)
 
 
