@@ -71,6 +71,9 @@ def number_nodes(
                 f"column '{column}' of {table.name} holds '{str(culprit)[:40]}' in rows {first + 1} and {second + 1}; "
                 f"{repeated} rows repeat an id: make ids unique, or choose their column with --id"
             )
+    if problems.messages:  # so that what is wrong with edges can be said, too
+        first = "SELECT id, min(row) AS row FROM nodes WHERE id IS NOT NULL GROUP BY id"
+        engine.run(f"CREATE OR REPLACE TABLE nodes AS {first}")
 
 
 def insert_nodes(engine: Engine, ids: Any, first: int) -> None:
