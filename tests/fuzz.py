@@ -31,7 +31,7 @@ import torch
 
 import nfcgcn
 from fuzzed_folders import comparisons, keep_run, look, prepare, presets, runs, settings, studies, unfinished, use
-from fuzzed_graphs import SPRUNG, Draw, additions, frames, networkx, npz, parquet, pickles, pyg, tables
+from fuzzed_graphs import SPRUNG, Draw, additions, frames, networkx, npz, parquet, pickles, pyg, stores, tables
 from nfcgcn import NFCError
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.evaluation import repeat
@@ -40,7 +40,7 @@ from nfcgcn.inference.checkpoint import load_run
 MEMORY, SECONDS = 2**31, 60
 KINDS = (
     tables, parquet, npz, pyg, networkx, tables, npz, pyg, pickles, presets, studies, runs, frames, additions,
-    unfinished, comparisons,
+    unfinished, comparisons, stores,
 )  # fmt: skip
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import gzip
+import hashlib
 import io
+import json
 import sys
 import warnings
 import zipfile
@@ -379,3 +381,39 @@ def pickles(draw: Draw, folder: Path) -> nfcgcn.Graph | None:
     if draw.chance(0.5):
         return planetoid.parse("cora", data)
     return nfcgcn.load("cora", data_dir=folder)
+
+
+def stores(draw: Draw, folder: Path) -> nfcgcn.Graph:
+    """A store with damaged bytes or odd numbers, some of them with a sha256 that fits, and odd values in meta.json."""
+    n, d = draw.one((1, 2, 12, 40)), draw.one((1, 5, 40))
+    x = np.nan_to_num(draw.features(n, d).astype(np.float32), posinf=1, neginf=1)
+    graph = nfcgcn.Graph.from_edges(
+        draw.rng.integers(0, n, (2, 3 * n)),
+        x if draw.chance(0.5) else sp.csr_array(x),
+        labels=draw.rng.integers(-1, 3, n),
+        weights=draw.rng.random(3 * n) + 0.1 if draw.chance(0.3) else None,
+        node_names=[f"n{i}" for i in range(n)] if draw.chance(0.5) else None,
+        class_names=["a", "b", "c"],
+    )
+    place = folder / "store"
+    nfcgcn.write_store(graph, place)
+    meta = json.loads((place / "meta.json").read_text())
+    for _ in range(draw.one((0, 1, 1, 2))):
+        path = place / draw.one(meta["files"])
+        content = path.read_bytes()
+        if path.suffix == ".npy" and not len(content) % 8 and draw.chance(0.6):
+            numbers = np.frombuffer(bytearray(content[128:]), meta["files"][path.name]["dtype"])
+            if len(numbers):
+                odd = draw.one((-1, -2, 0, 1, n, d, 2**31 - 1, 2**40, 0.5))
+                numbers[int(draw.rng.integers(len(numbers)))] = np.array(odd).astype(numbers.dtype)
+            content = content[:128] + numbers.tobytes()
+        else:
+            content = draw.damage(content)
+        path.write_bytes(content)
+        if draw.chance(0.7):
+            meta["files"][path.name] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    if draw.chance(0.3):
+        inside = meta if draw.chance(0.5) else meta["files"][draw.one(meta["files"])]
+        inside[draw.one(inside)] = draw.one((None, -1, 0, 1, 10**9, 10**400, "x", [], {}, [1], [[1]], 1.5, True, "<f8"))
+    draw.write(place / "meta.json", json.dumps(meta).encode(), 0.1)
+    return nfcgcn.load(place)
