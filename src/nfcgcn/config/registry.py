@@ -316,7 +316,7 @@ def _tensors(graph: Graph) -> float:
     """Estimate the bytes of the tensors that a full step makes of a graph in a store: edges, adjacency, features."""
     if graph.store is None:
         return 0.0
-    return 100.0 * graph.adjacency.nnz + 12.0 * _num_filled(graph)
+    return float(100 * graph.adjacency.nnz + 12 * _num_filled(graph))
 
 
 def _num_filled(graph: Graph) -> int:
