@@ -208,10 +208,8 @@ def repeat(
     except SeriesError as error:
         trained, failure = error.finished, error
     for model, seed in zip(models, seeds, strict=True):
-        if seed in runs:
-            model.load_state_dict(runs[seed].state)
-            model.temperature = runs[seed].temperature
-            model.eval()
+        if keep is not None and seed in runs:
+            keep.restore(seed, runs[seed], model)
     runs |= {seeds[number]: run for number, run in zip(left, trained, strict=False)}  # an interrupted series is shorter
     if failure is not None and seeds[0] not in runs:
         raise failure

@@ -109,7 +109,7 @@ def read_regular(path: Path, most: int) -> bytes:
     The caller handles errors of the system, :class:`FileNotFoundError` among them.
     """
     with open_regular(path, most) as file:
-        return file.read(most)
+        return file.read(min(most, os.fstat(file.fileno()).st_size))  # a buffer of the size asked for is made first
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:

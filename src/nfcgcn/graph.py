@@ -26,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 MOST_DENSE = 2**28
 """Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
+"""The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 MOST_CLASSES_SHOWN = 8
 """A notebook shows the counts of so many classes, the largest ones."""
 
@@ -510,7 +512,8 @@ def _undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = N
     if weights is not None:
         one_way = sp.csr_array((weights[keep], (pairs[0, keep], pairs[1, keep])), shape=(n, n))
         one_way.sum_duplicates()
-        matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
+        with np.errstate(over="ignore"):  # which `_check_adjacency` finds
+            matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
         matrix.eliminate_zeros()  # also what rounds to 0
         return matrix
     pairs = pairs[:, keep]
@@ -561,6 +564,12 @@ def _check_adjacency(a: sp.csr_array) -> None:
         raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
     if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
         raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
+    sums = np.asarray(a.sum(axis=1, dtype=np.float64)).ravel()
+    if sums.max(initial=0) > MOST_WEIGHT:
+        raise GraphError(
+            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can reckon "
+            "with; divide all weights by the same number"
+        )
     sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
     if not sound or a.diagonal().any() or (a != a.T).nnz:
         raise GraphError(

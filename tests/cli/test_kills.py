@@ -61,6 +61,11 @@ def check_program(path):
         assert archive.testzip() is None
 
 
+def check_graph(path):
+    assert path.read_text().count("<node ") == 24
+    assert path.read_text().endswith("</gexf>\n")
+
+
 def check_store(path):
     graph = nfcgcn.open_store(path, verify=True)
     assert (graph.num_nodes, graph.num_edges, graph.node_names[3]) == (24, 24, "n3")
@@ -88,6 +93,7 @@ COMMANDS = {
     "predict": ("predict run graph.npz --out p.csv", {"p.csv": check_predictions}, (1, 2, 4)),
     "embed": ("embed run graph.npz --out e.npz", {"e.npz": check_arrays}, (4, 0, 0)),
     "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
+    "explore": ("explore run graph.npz --out e.gexf", {"e.gexf": check_graph, "run": check_run}, (1, 0, 0)),
     "export": ("export run --out m.pt2", {"m.pt2": check_program}, (3, 5, 0)),
     "report": ("report run", {"run": check_run}, (2, 4, 0)),
     "compare": (

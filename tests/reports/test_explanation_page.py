@@ -17,6 +17,7 @@ from browser import CHROMIUM, look, tables_fit
 from nfcgcn import NFCGCN, explain, explain_classes, from_frames
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
+from nfcgcn.inference.explanation import ClassExplanation
 from nfcgcn.reports import class_reasons, figures, node_reasons, write_cell
 from nfcgcn.reports.neighbourhood import RING, _place, draw_neighbourhood
 
@@ -271,6 +272,16 @@ def test_small_contributions_beside_large_ones_are_not_written_as_zero():
 def test_colours_by_sign(value, colour):
     svg = figures.contributions(np.array([[value, 0], [0, 0]]), [("a",)], ["x"], sums="rows", meaning="m")
     assert {c for c in ("#053061", "#67001f") if c in svg} == {colour}
+
+
+def test_the_other_features_of_a_class_are_none_where_all_are_shown():
+    added = np.array([0.1, 0.2, 0.3])
+    assert added.sum() != added[::-1].sum()  # largest first, they add up to another number
+    graph = Graph.from_edges([[0], [1]], np.ones((2, 3)), labels=["apples", "pears"])
+    classes = [ClassExplanation(c, 1, added.sum(), 0.0, added, "exact", 0.0) for c in range(2)]
+    shown = texts(class_reasons(classes, graph, model="nfc-gcn", class_name=graph.class_name, top=3).svg)
+    assert "+0.3" in "".join(shown)
+    assert not [text for text in shown if "e\u2212" in text]
 
 
 def message(text):

@@ -31,6 +31,8 @@ COMMANDS = {
         "explore",
         "Open a page on this machine that shows the graph and answers questions about the model.",
     ),
+    "links": ("links", "Predict which nodes should be linked: train, predict pairs, suggest missing links."),
+    "recommend": ("recommend", "Train on who liked what, suggest items to users, compare recommenders."),
     "inspect": (
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",

@@ -15,6 +15,7 @@ from nfcgcn import files
 from nfcgcn.cli.console import err
 from nfcgcn.config.registry import SELECTED, Config, make_config
 from nfcgcn.config.selection import Selection
+from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import environment, processor
 from nfcgcn.graph import Graph
 from nfcgcn.search.fingerprint import fingerprint
@@ -60,7 +61,12 @@ def remember_choice(series: Unfinished, selection: Selection) -> None:
 def chosen_before(series: Unfinished, config: Config) -> Config | None:
     """Return the settings that were chosen when the series began; None if none were."""
     settings = series.notes.get("settings")
-    return None if settings is None else replace(make_config(config.name, settings=settings), preset=SELECTED)
+    if settings is None:
+        return None
+    try:
+        return replace(make_config(config.name, settings=settings), preset=SELECTED)
+    except ConfigError as error:
+        raise series.refusal(error) from error
 
 
 def say_what_is_left(series: Unfinished, seeds: Sequence[int]) -> int:

@@ -116,7 +116,7 @@ def train(
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     if is_first():
         files.check_free(folder, force=force, resume=resume)
-        for path in (json_file, track_dir and track_dir / "seed-0"):
+        for path in (json_file, track_dir and track_dir / f"seed-{first_seed}" / "events"):
             if path:
                 files.check_writable(path)
     else:

@@ -155,7 +155,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int
     target = predicted if target is None else target
     if not 0 <= target < len(scores):
         raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
-    integral = _integrate(path, lambda scores: scores[0, target])
+    integral = integrate(path, lambda scores: scores[0, target])
     slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
     contributions = path.contributions(integral.points)
     score = float(scores[target])
@@ -199,7 +199,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
         if not len(chosen):
             classes.append(ClassExplanation(target, 0, 0.0, 0.0, np.zeros(graph.num_features), "exact", 0.0))
             continue
-        integral = _integrate(path, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
+        integral = integrate(path, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
         contributions = np.asarray(path.contributions(integral.points).sum(axis=0)).ravel()
         score = float(scores[chosen, target].mean())
         error = score - integral.baseline - float(contributions.sum())
@@ -253,7 +253,7 @@ class _Slope(NamedTuple):
     gradient: Tensor
 
 
-def _integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
+def integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
     """Find points and weights for which the weighted gradients add up to the change in the score.
 
     Over any part of the path the true change is known, and so is the error of the points in that part. The error of

@@ -275,7 +275,7 @@ def _draw_classes(explanations: Sequence[ClassExplanation], graph: Graph, names:
     features = _largest(np.abs(by_class).max(axis=0, initial=0), top)
     table = np.zeros((len(names) + 1, len(features) + 1))
     table[:-1, :-1] = by_class[:, features]
-    table[:-1, -1] = by_class.sum(axis=1) - table[:-1, :-1].sum(axis=1)
+    table[:-1, -1] = np.delete(by_class, features, axis=1).sum(axis=1)
     return draw_contributions(
         table,
         [(name,) for name in names],

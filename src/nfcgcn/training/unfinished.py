@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -24,8 +25,9 @@ from torch import Tensor
 from nfcgcn import files
 from nfcgcn.errors import NFCError, NFCWarning, SilentError, WriteError
 from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.settings import one_line
+from nfcgcn.settings import MOST, one_line
 from nfcgcn.training.adam import Adam
+from nfcgcn.training.calibration import is_temperature
 from nfcgcn.training.ranks import current
 from nfcgcn.training.values import Epoch, Run
 
@@ -86,6 +88,8 @@ class Unfinished:
             if series["format"] != FORMAT:
                 raise ValueError(f"its format is {series['format']!r:.40}, and this version reads {FORMAT}")
             identity, self.notes = dict(series["identity"]), dict(series["notes"])
+            if not isinstance(self.notes.get("settings", {}), dict):
+                raise TypeError("its settings are no table")
         except FileNotFoundError:
             return False
         except SilentError:
@@ -106,6 +110,10 @@ class Unfinished:
         self._begun = True
         return True
 
+    def refusal(self, error: Exception) -> ResumeError:
+        """Return the error for notes that cannot be used."""
+        return _refusal(self.folder / SERIES, error)
+
     def clear(self) -> None:
         """Remove what is kept, and the folder around it if that is empty then."""
         if self.folder.exists() and current().is_first:
@@ -115,8 +123,8 @@ class Unfinished:
 
     def copy_to(self, folder: Path) -> bool:
         """Copy what is kept into a folder; return whether there is anything."""
-        kept = sorted(self.folder.glob("[!.]*")) if self.folder.is_dir() else []
-        for path in kept:
+        kept = [path for path in (self.folder / SERIES, *sorted(self.folder.glob("seed-*.state"))) if path.is_file()]
+        for path in kept:  # nothing else: a link to an endless device would fill the disk
             folder.mkdir(exist_ok=True)
             shutil.copyfile(path, folder / path.name)
         return bool(kept)
@@ -131,6 +139,15 @@ class Unfinished:
                 temperature = notes["temperature"]
                 runs[seed] = Run(history, notes["best"], state, notes["seconds"], temperature=temperature)
         return runs
+
+    def restore(self, seed: int, run: Run, model: NodeClassifier) -> None:
+        """Give a model the state of a finished run."""
+        try:
+            model.load_state_dict(run.state)
+        except RuntimeError as error:
+            raise _refusal(self._path(seed), error) from error
+        model.temperature = run.temperature
+        model.eval()
 
     def add(self, seed: int, run: Run) -> None:
         """Keep a finished run; one that was interrupted is not finished."""
@@ -168,7 +185,11 @@ class Unfinished:
             text, _, tensors = content.partition(b"\n")
             notes = files.parse_json(text)
             _check(notes)
-            return notes, safetensors.torch.load(tensors)
+            loaded = safetensors.torch.load(tensors)
+            for name, tensor in loaded.items():
+                if not name.startswith(GENERATOR) and (tensor.dtype != torch.float32 or not tensor.isfinite().all()):
+                    raise ValueError(f"'{name:.80}' must hold finite numbers of float32")
+            return notes, loaded
         except FileNotFoundError:
             return None
         except SilentError:
@@ -200,8 +221,8 @@ class Bookmark:
                 self.model.load_state_dict(best)  # which must fit, too
             self.model.load_state_dict(_part(tensors, NOW))
             for number, moments in enumerate(self.optimizer.moments):
-                moments.copy_(tensors[f"{MOMENTS}{number}"])
-            self.optimizer.steps = int(notes["steps"])
+                moments.copy_(tensors[f"{MOMENTS}{number}"].reshape(moments.shape))
+            self.optimizer.steps = notes["steps"]
             torch.set_rng_state(tensors[f"{GENERATOR}cpu"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[f"{GENERATOR}cuda"], self.device)
@@ -248,11 +269,17 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _check(notes: Any) -> None:
     """Raise an error for notes that are not those of a run."""
     within = None if notes["finished"] else notes["within"]
-    epochs = [*notes["history"], *([] if notes["best"] is None else [notes["best"]]), *([within] if within else [])]
-    if not all(type(value) in (int, float) for epoch in epochs for value in (*epoch.values(), notes["seconds"])):
+    for epoch in notes["history"]:
+        if not Epoch.__required_keys__ <= epoch.keys() <= Epoch.__required_keys__ | Epoch.__optional_keys__:
+            raise ValueError(f"an epoch lacks a figure, or has an unknown one: {', '.join(epoch):.80}")
+    tables = [*notes["history"], *([within] if within else [])]
+    numbers = [notes["seconds"], *(number for table in tables for number in table.values())]
+    if not all(type(number) in (int, float) and abs(number) <= sys.float_info.max for number in numbers):
         raise ValueError("a figure is not a number")
-    if notes["finished"] and not (type(notes["temperature"]) in (int, float) and notes["temperature"] > 0):
+    if notes["finished"] and not is_temperature(notes["temperature"]):
         raise ValueError("its temperature is not a number above 0")
+    if not notes["finished"] and not (type(notes["steps"]) is int and 0 <= notes["steps"] <= MOST):
+        raise ValueError("its number of steps is not a whole number of at least 0")
     if [epoch["epoch"] for epoch in notes["history"]] != list(range(1, len(notes["history"]) + 1)):
         raise ValueError("its epochs are not numbered from 1 on")
     if type(notes["finished"]) is not bool or (notes["best"] is None) != (not notes["history"]):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.data.formats.assembly import assemble
-from nfcgcn.data.formats.edges import EdgeList, check_weights
+from nfcgcn.data.formats.edges import EdgeList, read_weights
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
@@ -134,10 +134,8 @@ def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:
     if edges and not any(key in edge for edge in edges):
         others = listed(list(dict.fromkeys(str(name) for edge in edges for name in edge)))
         raise GraphError(f"no edge has the attribute '{key}'; edges have {others or 'none'}")
-    values = [edge.get(key) for edge in edges]
-    numbers = np.array([v if isinstance(v, int | float | np.number) else np.nan for v in values], np.float64)
-    check_weights(numbers, values, f"the edge attribute '{key}'")
-    return numbers
+    where = f"the edge attribute '{key}'"
+    return read_weights(cells_of([edge.get(key) for edge in edges], where, as_text=False), where)
 
 
 class _Attributes:

@@ -82,16 +82,21 @@ class Gathered:
         return self.kept[self.roles.id or ""]
 
 
-def gather_nodes(table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0) -> Gathered:
-    """Read the cells of a table of nodes; `num_rows` is for a table without any column."""
+def gather_nodes(
+    table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0, only_features: bool = False
+) -> Gathered:
+    """Read the cells of a table of nodes; `num_rows` is for a table without any column.
+
+    With `only_features` no column is a label or a split, whatever it is called.
+    """
     problems = Problems()
     for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
         with problems.gather():
             if name is not None:
                 require(table, name)
     problems.check()
-    label = find_role(table, roles, roles.label, known.label if known else "label")
-    split = find_role(table, roles, roles.split, known.split if known else "split")
+    label = None if only_features else find_role(table, roles, roles.label, known.label if known else "label")
+    split = None if only_features else find_role(table, roles, roles.split, known.split if known else "split")
     named = [name for name in (roles.id, label, split) if name is not None]
     check_roles(table, roles, named)
     features = feature_columns(table, roles, named, known)

@@ -97,9 +97,7 @@ def _pack(
     with writer.node_names(integers=whole) as names:
         number_nodes(nodes, roles.id or "", names, whole=whole, rows=rows, progress=progress, problems=problems)
         progress.show("finding the nodes of edges", 0, 0)
-        joined = Joined(0, 0, 0)
-        if not problems.messages:  # ids that are missing or there twice would make edges look wrong, too
-            joined = join_edges(ends, nodes, rows, whole=whole, unknown_edges=roles.unknown_edges, problems=problems)
+        joined = join_edges(ends, nodes, rows, whole=whole, unknown_edges=roles.unknown_edges, problems=problems)
         encoding = learn_nodes(columns, rows, progress, problems)
         if joined.added:
             for batch in nodes.engine.stream(f"SELECT id FROM nodes WHERE row >= {rows} ORDER BY row"):

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import to_numbers
-from nfcgcn.data.formats.edges import check_weights
+from nfcgcn.data.formats.edges import read_weights
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
@@ -72,6 +71,9 @@ def number_nodes(
                 f"column '{column}' of {table.name} holds '{str(culprit)[:40]}' in rows {first + 1} and {second + 1}; "
                 f"{repeated} rows repeat an id: make ids unique, or choose their column with --id"
             )
+    if problems.messages:  # so that what is wrong with edges can be said, too
+        first = "SELECT id, min(row) AS row FROM nodes WHERE id IS NOT NULL GROUP BY id"
+        engine.run(f"CREATE OR REPLACE TABLE nodes AS {first}")
 
 
 def insert_nodes(engine: Engine, ids: Any, first: int) -> None:
@@ -151,8 +153,7 @@ def _check_weights(table: LargeTable, column: str) -> None:
     done = 0
     for batch in table.batches([column]):
         cells = cells_of_arrow(batch.column(0), column, table.name, as_text=False)
-        numbers = to_numbers(cells) if cells.dtype == object else cells.astype(np.float64)
-        check_weights(numbers, cells.tolist(), f"column '{column}' of {table.name}", done)
+        read_weights(cells, f"column '{column}' of {table.name}", done)
         done += len(cells)
 
 
