@@ -262,8 +262,9 @@ def perceptron(
     Its settings are those it has for the `dataset`, or for any graph; what is learnt, and for how long, is as in
     `config`.
     """
-    shared = ("epochs", "patience", "monitor", "class_weight", "calibrate")
-    shared += ("fan_out", "batch_size", "batch_parts") if config.training.fan_out is not None else ()
+    shared = ["epochs", "patience", "monitor", "class_weight", "calibrate"]
+    if config.training.fan_out is not None:
+        shared += ["fan_out", "batch_size", "batch_parts"]
     settings = {name: getattr(config.training, name) for name in shared}
     mlp = make_config("mlp", dataset=dataset, graph=graph, settings=settings)
     seeds, splits = [r.seed for r in repeats], [r.split for r in repeats]

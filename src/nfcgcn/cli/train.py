@@ -108,9 +108,9 @@ def train(
         check_tensorboard()
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    flags = (("split", split), ("precision", precision), ("monitor", monitor))
-    flags += (("batch_size", batch_size), ("fan_out", fan_out))
-    settings |= {key: value for key, value in flags if value is not None}
+    flags = {"split": split, "precision": precision, "monitor": monitor, "fan_out": fan_out}
+    flags["batch_size"] = None if batch_size is None else str(batch_size)
+    settings |= {key: value for key, value in flags.items() if value is not None}
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = device_of_rank(choose_device(device))
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"

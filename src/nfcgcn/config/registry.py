@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nfcgcn import baselines
@@ -246,7 +247,7 @@ class Config:
         for size in self.training.fan_out.sizes(self.model_hops):
             reached = min(reached * (1 + size), graph.num_nodes)
         rows = min(reached * getattr(self.model, "bandwidth", 1), graph.num_nodes)
-        entries = graph.features.nnz / max(1, graph.num_nodes) if graph.is_sparse else graph.num_features
+        entries = _num_filled(graph) / max(1, graph.num_nodes)
         return (AHEAD + 1) * rows * (8 + 12 * entries) + 4 * reached * per_node
 
     @property
@@ -315,8 +316,12 @@ def _tensors(graph: Graph) -> float:
     """Estimate the bytes of the tensors that a full step makes of a graph in a store: edges, adjacency, features."""
     if graph.store is None:
         return 0.0
-    entries = graph.features.nnz if graph.is_sparse else graph.features.size / 3
-    return 100.0 * graph.adjacency.nnz + 12.0 * entries
+    return float(100 * graph.adjacency.nnz + 12 * _num_filled(graph))
+
+
+def _num_filled(graph: Graph) -> int:
+    """Return how many numbers the features hold, zeros of sparse ones left out."""
+    return graph.features.size if isinstance(graph.features, np.ndarray) else int(graph.features.nnz)
 
 
 def _gpu_memory(needed: float) -> float:

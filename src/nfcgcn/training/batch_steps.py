@@ -102,7 +102,7 @@ class MiniBatches:
             x, hops, y = next(prepared)
             scores = self.model(x, hops)[: len(y)]
             loss = F.cross_entropy(scores, y, self.weight, reduction="sum")
-            (loss / total).backward()
+            (loss / total).backward()  # type: ignore[no-untyped-call]
             sums += torch.stack([loss.detach().double(), (scores.argmax(1) == y).sum().double()])
         self.ranks.add_gradients(optimizer.parameters)
         loss_sum, correct = self.ranks.add_up(sums).tolist()

@@ -73,8 +73,8 @@ class Batch(NamedTuple):
 def _each(matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     if matrix.layout != torch.sparse_csr:
         return change(matrix)
-    parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
-    return csr_tensor(*(change(part) for part in parts), matrix.shape)
+    starts, columns, values = (change(part) for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values()))
+    return csr_tensor(starts, columns, values, matrix.shape)
 
 
 class NodeReader:
@@ -111,8 +111,7 @@ class NodeReader:
         for number in reversed(range(len(sizes))):
             rows, columns, values = self.hop(written, sizes[number], draw, number)
             read, places = kernels.renumber(written, columns)
-            matrix = csr_tensor(*map(torch.from_numpy, (rows, places, values)), (len(written), len(read)))
-            matrices.insert(0, matrix)
+            matrices.insert(0, matrix_of(rows, places, values, (len(written), len(read))))
             written = read
         return matrices, written
 
@@ -135,14 +134,15 @@ class NodeReader:
         return x, torch.cat([local, further])
 
     def _table(self, nodes: Ints, draw: int) -> Ints:
-        nfc, (starts, neighbours, weights) = self.model.nfc, self.lists  # type: ignore[union-attr]
-        resampled = self.model.training and nfc.config.resample == "epoch" and draw != EVALUATION  # type: ignore[union-attr]
-        seed = draw_seed(nfc.seed, 2**62 + draw if resampled else nfc.draw)  # type: ignore[arg-type,union-attr]
-        size = nfc.config.bandwidth - 1  # type: ignore[union-attr]
+        assert isinstance(self.model, NFCGCN)  # noqa: S101
+        nfc, config, (starts, neighbours, weights) = self.model.nfc, self.model.config, self.lists
+        resampled = self.model.training and config.resample == "epoch" and draw != EVALUATION
+        seed, size = draw_seed(nfc.seed, 2**62 + draw if resampled else nfc.draw), config.bandwidth - 1
         if weights is None:
             return kernels.draw_table(starts, neighbours, nodes, size=size, seed=seed)
         new, listed, own = kernels.take_rows(starts, neighbours, weights, nodes)
-        table: Ints = draw_weighted_rows(new, listed, own.astype(np.float64), size=size, seed=seed, nodes=nodes).numpy()  # type: ignore[arg-type]
+        drawn = draw_weighted_rows(new, listed, own.astype(np.float64), size=size, seed=seed, nodes=nodes)
+        table: Ints = drawn.numpy()
         return table
 
     def rows(self, nodes: Ints) -> Tensor:
@@ -151,7 +151,7 @@ class NodeReader:
         if isinstance(features, np.ndarray):
             return torch.from_numpy(np.asarray(features[nodes], np.float32))
         parts = kernels.take_rows(features.indptr, features.indices, features.data, nodes)
-        return csr_tensor(*map(torch.from_numpy, parts), (len(nodes), features.shape[1]))
+        return matrix_of(*parts, (len(nodes), features.shape[1]))
 
     def reach(self, nodes: Ints, most: int) -> int | None:
         """Return how many nodes the exact scores of `nodes` depend on; None if more than `most`."""
@@ -164,6 +164,11 @@ class NodeReader:
             places = np.arange(degrees.sum()) + np.repeat(starts[reached] - (degrees.cumsum() - degrees), degrees)
             reached = np.union1d(reached, neighbours[places])
         return len(reached) if len(reached) <= most else None
+
+
+def matrix_of(starts: Ints, columns: Ints, values: Any, size: tuple[int, int]) -> Tensor:
+    """Return a torch CSR matrix of NumPy's arrays."""
+    return csr_tensor(torch.from_numpy(starts), torch.from_numpy(columns), torch.from_numpy(values), size)
 
 
 def ahead(works: Iterable[Callable[[], T]]) -> Iterator[T]:
