@@ -50,6 +50,7 @@ VALUES = {
     "order": (1, 3),
     "contraction": (0.5,),
     "steps": (1, 2),
+    "conv_layers": (1, 2),
 }
 """Small sizes; a setting that is not named here takes all of its choices, or its default and another number."""
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
@@ -181,7 +182,9 @@ def several_draws(net, graph, config, tmp_path):
     for draw in range(3):
         if isinstance(net, NFCGCN):
             c = net.config
-            table = sample_neighbours(graph, bandwidth=c.bandwidth, seed=3, draw=draw, slot_order=c.slot_order)
+            scaled = Graph.from_edges(graph.edge_index.numpy(), net.scale(graph.x).to_dense().numpy())
+            how = {"slot_order": c.slot_order, "neighbour_draw": c.neighbour_draw}
+            table = sample_neighbours(scaled, bandwidth=c.bandwidth, seed=3, draw=draw, **how)
             with torch.no_grad():
                 scores = net(graph.x, graph.edge_index, torch.from_numpy(table))
         else:
@@ -201,7 +204,10 @@ def last_layer(net, graph, config, tmp_path):
     """The representation is what the last layer reads."""
     layer = getattr(net, "classifier", None) or getattr(net, "output", None) or net.layers[-1]
     read = []
-    if isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
+    if isinstance(net, NFCGCN) and len(net.stack) and len(net.layers) <= (net.config.classifier == "none"):
+        net.stack[-1].register_forward_hook(lambda *arguments: read.append(arguments[2]))
+        scores_of(net, graph)
+    elif isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
         read = [net.nfc(net.scale(graph.x), graph.edge_index)]
     elif isinstance(net, SampledClassifier):
         same(layer(torch.from_numpy(embed(net, graph))), scores_of(net, graph))
