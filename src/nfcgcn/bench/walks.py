@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from nfcgcn.baselines.deepwalk import EVERY
 from nfcgcn.evaluation import environment
 from nfcgcn.graph import Graph
-from nfcgcn.kernels.skip_gram import Source, learn_vectors, window_pairs
+from nfcgcn.kernels.skip_gram import EVERY, Source, learn_vectors, window_pairs
 from nfcgcn.kernels.threads import one_pool
 
 GENSIM_MISSING = "gensim is not installed (`pip install gensim`)"

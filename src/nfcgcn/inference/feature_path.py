@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet
+from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet, PlanetoidI, PlanetoidT
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Edges, Graph, Ints, WeightedEdges, csr_tensor
@@ -234,6 +234,9 @@ class PlainPath(FeaturePath):
         if isinstance(model, SampledClassifier) and isinstance(self.model, SampledClassifier):
             table = _local_table(model.table(graph.x, graph.edge_index).numpy()[around], around)
             self.model.table = lambda *_: table
+        if isinstance(model, PlanetoidT) and isinstance(self.model, PlanetoidT):
+            vectors = model.embedding(graph.x, graph.edge_index)[torch.from_numpy(around)].double()
+            self.model.embedding = lambda *_: vectors  # type: ignore[method-assign]
         if isinstance(model, NFCGCN) and isinstance(self.model, NFCGCN):
             drawn = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
             slots = _local_table(drawn[around], around)
@@ -297,7 +300,7 @@ def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
 
 def reach(model: NodeClassifier) -> int | None:
     """Return how many edges away features can still affect a score, or None if there is no limit."""
-    if isinstance(model, MLP):
+    if isinstance(model, MLP | PlanetoidT | PlanetoidI):
         return 0
     if isinstance(model, SampledClassifier):
         return 1

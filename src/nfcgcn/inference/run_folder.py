@@ -173,7 +173,11 @@ def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeC
         if getattr(settings.model, "num_layers", 0) > len(header):
             raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {settings.model.num_layers} layers")
         with torch.device("meta"):  # shapes alone, without memory
-            expected = {name: list(tensor.shape) for name, tensor in build().state_dict().items()}
+            empty = build()
+        expected = {name: list(tensor.shape) for name, tensor in empty.state_dict().items()}
+        for name in empty.grows & header.keys():
+            rows = header[name]["shape"][:1]
+            expected[name][:1] = rows if all(type(n) is int and n >= 0 for n in rows) else [0]
         for name in sorted({*expected, *header}):
             if name not in header or name not in expected:
                 raise ValueError(f"{WEIGHTS} {'lacks' if name in expected else 'has an unknown'} '{name:.80}'")

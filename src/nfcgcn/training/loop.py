@@ -42,6 +42,8 @@ def fit_in_steps(
     y_val = y[val]
     weight = class_weights(config.class_weight, graph, parts[0])
     weight = None if weight is None else weight.to(device)
+    with torch_randomness(seed, "training", device):
+        model.begin_training(x, edge_index, train, y[train])
     optimizer = Adam(model, config)
     stopping = config.stopping
     history: list[Epoch] = []
@@ -113,7 +115,8 @@ def _train_epoch(
         optimizer.forget_gradients()
         scores = model.score_nodes(x, edge_index, nodes)
         loss = F.cross_entropy(scores, y[nodes], weight)
-        loss.backward()  # type: ignore[no-untyped-call]
+        further = model.further_loss(x, edge_index, nodes, y[nodes], weight)
+        (loss if further is None else loss + further).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         share = len(nodes) / total
         figures["train_loss"] += (share if weight is None else share * own_weight / mean_weight) * loss.item()
