@@ -1,8 +1,8 @@
 """DeepWalk on BlogCatalog, where a node has several labels, scored as its authors score it.
 
 ``python blogcatalog.py blogcatalog.mat`` needs the file of that name from github.com/phanein/deepwalk
-(`example_graphs`): 10,312 bloggers, their friendships and 39 groups. Published with half of the labels: micro-F1 41.5 %,
-macro-F1 27.7 % (Perozzi, Al-Rfou and Skiena, KDD 2014). A second argument takes fewer walks per node than their 80, a
+(`example_graphs`): 10,312 bloggers, their friendships and 39 groups. Published with half of the labels: micro-F1
+41.5 %, macro-F1 27.7 % (Perozzi, Al-Rfou and Skiena, KDD 2014). A second argument takes fewer walks per node than their 80, a
 third another model that reads no features.
 """
 
@@ -33,7 +33,9 @@ def score(vectors, groups, share, seed):
     order = np.random.default_rng(seed).permutation(len(groups))
     train, test = np.split(order, [int(share * len(order))])
     known = np.flatnonzero(groups[train].any(0))
-    classifier = OneVsRestClassifier(LogisticRegression(solver="liblinear")).fit(vectors[train], groups[train][:, known])
+    classifier = OneVsRestClassifier(LogisticRegression(solver="liblinear")).fit(
+        vectors[train], groups[train][:, known]
+    )
     probabilities = classifier.predict_proba(vectors[test])
     ranks = np.argsort(np.argsort(-probabilities, axis=1, kind="stable"), axis=1, kind="stable")
     predicted = np.zeros((len(test), groups.shape[1]), bool)

@@ -11,6 +11,7 @@ from nfcgcn.kernels.skip_gram import EVERY, Source, learn_vectors, window_pairs
 from nfcgcn.randomness import hash_seed
 from nfcgcn.settings import setting, takes
 
+
 @dataclass(frozen=True)
 class DeepWalkConfig(VectorConfig):
     """The settings of DeepWalk, named as its arguments."""

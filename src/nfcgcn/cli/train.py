@@ -26,6 +26,7 @@ from nfcgcn.evaluation import Repeat, TestScores, UnfinishedError, describe, maj
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference.checkpoint import Scored
+from nfcgcn.inference.transfer import settings_of_run, starting_weights
 from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
 from nfcgcn.reports import counted, write_score
@@ -85,6 +86,12 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the unfinished run in the --out folder, to the same result.")
     ] = False,
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            "--init", metavar="RUN", help="Start with the weights, and settings of the model, of this run folder."
+        ),
+    ] = None,
     track_dir: Annotated[
         Path | None, typer.Option("--track", help="Also write every epoch for TensorBoard, in this folder.")
     ] = None,
@@ -98,6 +105,14 @@ def train(
     options = source.take_options(settings)
     flags = (("split", split), ("precision", precision), ("monitor", monitor))
     settings |= {key: value for key, value in flags if value}
+    saved = None if init is None else checkpoint.load_run(init)
+    if saved is not None:
+        if choose:
+            raise ConfigError(
+                "--init keeps the settings of its run, so that --select has nothing to choose; leave it out"
+            )
+        choose = False
+        settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -109,6 +124,7 @@ def train(
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
+    start = {} if saved is None else starting_weights(saved, graph, config)
     err.print(
         f"{graph}, {MODELS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,
@@ -118,7 +134,16 @@ def train(
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
     choosing = choose or (choose is None and config.preset == SUGGESTED)
-    series = open_series(folder, graph, config, first_seed=first_seed, choosing=choosing, device=chosen, resume=resume)
+    series = open_series(
+        folder,
+        graph,
+        config,
+        first_seed=first_seed,
+        choosing=choosing,
+        device=chosen,
+        resume=resume,
+        start=start,
+    )
     with interruptible() as interruption:
         failure: UnfinishedError | None = None
         try:
@@ -133,7 +158,15 @@ def train(
             track = None if track_dir is None else TensorBoardTracker(track_dir, settings=config.values)
             with training_bar(left * config.training.epochs) as on_epoch:
                 repeats: Sequence[Repeat] = repeat(
-                    graph, config, wanted, device=chosen, jobs=at_once, on_epoch=on_epoch, track=track, keep=series
+                    graph,
+                    config,
+                    wanted,
+                    device=chosen,
+                    jobs=at_once,
+                    on_epoch=on_epoch,
+                    track=track,
+                    keep=series,
+                    start=start,
                 )
         except KeyboardInterrupt:
             kept = "nothing was written"

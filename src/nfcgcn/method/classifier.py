@@ -79,7 +79,12 @@ class NodeClassifier(nn.Module, ABC):
         """Prepare for training on `nodes` with these labels; a model may learn something from the graph first."""
 
     def further_loss(
-        self, x: Tensor, edge_index: Any, nodes: Tensor, labels: Tensor, weight: Tensor | None
+        self,
+        x: Tensor,  # noqa: ARG002
+        edge_index: Any,  # noqa: ARG002
+        nodes: Tensor,  # noqa: ARG002
+        labels: Tensor,  # noqa: ARG002
+        weight: Tensor | None,  # noqa: ARG002
     ) -> Tensor | None:
         """Return what a training step adds to the loss of its nodes' scores; None for nothing.
 

@@ -13,8 +13,8 @@ from nfcgcn.method.operations import gather_rows, multiply
 class StackedConv(nn.Module):
     r"""Convolve what the convolution before has made of each node and its sampled neighbours.
 
-    .. math:: H'_i = (h_i, h_{j_1}, \ldots, h_{j_{n-1}}), \qquad
-        h = \mathrm{dropout}(\mathrm{ReLU}(H P)), \qquad \mathrm{output}_i = \mathrm{flatten}(\sigma(\mathrm{Conv}(H'_i)))
+    .. math:: h = \mathrm{dropout}(\mathrm{ReLU}(H P)), \qquad H'_i = (h_i, h_{j_1}, \ldots, h_{j_{n-1}}), \qquad
+        \mathrm{output}_i = \mathrm{flatten}(\sigma(\mathrm{Conv}(H'_i)))
 
     :math:`P` brings the former convolution's outputs to ``width`` columns, so that the maps of a deep stack stay small.
     The neighbours, the number of filters, the activation and the dropout are those of the first convolution;
