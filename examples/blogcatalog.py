@@ -2,8 +2,8 @@
 
 ``python blogcatalog.py blogcatalog.mat`` needs the file of that name from github.com/phanein/deepwalk
 (`example_graphs`): 10,312 bloggers, their friendships and 39 groups. Published with half of the labels: micro-F1
-41.5 %, macro-F1 27.7 % (Perozzi, Al-Rfou and Skiena, KDD 2014). A second argument takes fewer walks per node than their 80, a
-third another model that reads no features.
+41.5 %, macro-F1 27.7 % (Perozzi, Al-Rfou and Skiena, KDD 2014). A second argument takes fewer walks per node than
+their 80, a third another model that reads no features.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """What a published rule adds to a test accuracy: ``python selection_on_test.py cora lgcn 10``.
 
 The program of LGCN's authors prints the highest test accuracy among all epochs in which the validation accuracy was at
-least as high as in any epoch before. Here the same runs are scored by this rule and by ours, which scores the test nodes
-once, at the epoch chosen on validation nodes. A fourth argument names the device.
+least as high as in any epoch before. Here the same runs are scored by this rule and by ours, which scores the test
+nodes once, at the epoch chosen on validation nodes. A fourth argument names the device.
 """
 
 import sys
@@ -15,7 +15,7 @@ from nfcgcn.training.loop import fit_in_steps
 
 
 def score(graph, config, seed, device):
-    """Train once; return the test accuracy by our rule, by that of LGCN's authors, and of the best epoch on test nodes."""
+    """Train once; return the test accuracy by our rule, by that of LGCN's authors, and of the best test epoch."""
     split, net = config.split.make(graph, seed), config.build(graph, seed)
     x, edges, labels = graph.x.to(device), net.edges_of(graph).to(device), graph.y.to(device)
     test = torch.from_numpy(split.test).to(device)

@@ -274,7 +274,7 @@ def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
 
 
 def _local_table(table: Ints, around: Ints) -> Tensor:
-    """Return rows of a neighbour table with the nodes `around` counted from 0; rows with others name only themselves."""
+    """Return rows of a neighbour table, the nodes `around` counted from 0; rows with others name only themselves."""
     inside = np.isin(table, around).all(1, keepdims=True)
     return torch.from_numpy(np.searchsorted(around, np.where(inside, table, around[:, None])))
 

@@ -54,8 +54,8 @@ class NFCGCN(NodeClassifier):
     convolutions of a training step, drawn anew for each, and normalises what is left; evaluation uses all edges.
     ``own_features="mlp"`` adds :math:`\mathrm{ReLU}(X V^{(1)}) V^{(2)}`, what a node says without its neighbours.
     ``self_weight`` is the weight of a node's loop in :math:`\hat A`. ``neighbour_draw`` draws some neighbours more
-    often than others. ``conv_layers`` is the number of node-feature convolutions: each further one convolves the maps of what
-    the one before returned (:class:`StackedConv`); with ``num_layers=0`` the model consists of convolutions alone.
+    often than others. ``conv_layers`` is the number of node-feature convolutions: each further one convolves the maps
+    of what the one before returned (:class:`StackedConv`); with ``num_layers=0`` the model is convolutions alone.
 
     Args:
         in_channels: features per node.
@@ -195,7 +195,7 @@ class NFCGCN(NodeClassifier):
 
     @property
     def last_matrix(self) -> Tensor:
-        """What the last convolution's output is multiplied by: the first graph convolution's or the classifier's weights."""
+        """What the last convolution's output is multiplied by: the weights of the layer that follows."""
         if len(self.layers):
             return self.layers[0].weight  # type: ignore[return-value]
         assert self.classifier is not None  # noqa: S101
