@@ -51,6 +51,8 @@ VALUES = {
     "contraction": (0.5,),
     "steps": (1, 2),
     "conv_layers": (1, 2),
+    "pretraining": (2,),
+    "contexts": (30,),
 }
 """Small sizes; a setting that is not named here takes all of its choices, or its default and another number."""
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
@@ -316,7 +318,8 @@ APPLIES = {
     "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
     "side by side": lambda model: MODELS[model].model is NFCGCN,
     "an appended node": lambda model: (
-        model in WITH_FEATURES and model != "lgcn"  # normalises over all nodes at hand
+        # The first normalises over all nodes at hand, the second knows its own graph alone.
+        model in WITH_FEATURES and model not in ("lgcn", "planetoid-t")
     ),
 }
 ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **ADDITIONS}}
