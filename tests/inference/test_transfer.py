@@ -38,7 +38,7 @@ def relabelled(graph, labels, **others):
 
 @pytest.mark.parametrize("model", ["gcn", "nfc-gcn", "planetoid-i"])
 def test_the_same_classes_start_with_all_weights(run_of, sparse_graph, model):
-    source = run_of(model, **({"kernel_size": 8} if model == "nfc-gcn" else {}))
+    source = run_of(model, **{"nfc-gcn": {"kernel_size": 8}, "planetoid-i": {"pretraining": 2}}.get(model, {}))
     config = make_config(model, settings={**settings_of_run(source), **SMALL})
     start = starting_weights(source, sparse_graph, config)
     net = config.build(sparse_graph, 7)
@@ -73,9 +73,9 @@ def test_other_classes_start_with_the_layers_before(tmp_path, sparse_graph, name
 
 def test_what_does_not_fit_is_refused(run_of, sparse_graph):
     source = run_of()
-    with pytest.raises(ConfigError, match="^the run to start from is one of gcn, got --model mlp; they must agree$"):
+    with pytest.raises(ConfigError, match=r"^the run to start from is one of gcn, got --model mlp; they must agree$"):
         starting_weights(source, sparse_graph, make_config("mlp", settings=SMALL))
-    with pytest.raises(ConfigError, match="do not fit: here is `hidden_channels` 9, there 5; give both the same$"):
+    with pytest.raises(ConfigError, match=r"do not fit: here is `hidden_channels` 9, there 5; give both the same$"):
         starting_weights(source, sparse_graph, make_config("gcn", settings={**SMALL, "hidden_channels": 9}))
     narrow = Graph.from_edges(sparse_graph.edge_index.numpy(), sparse_graph.features[:, :9], labels=sparse_graph.labels)
     with pytest.raises(GraphError, match="does not have the same features as the training graph"):
@@ -92,9 +92,8 @@ def test_vectors_of_one_graph_are_no_start_on_another(tmp_path, sparse_graph):
 def test_the_command(run, tmp_path):
     made = ["digits", "--set", "epochs=3", "--model", "gcn", "--set", "hidden_channels=7", "--no-select"]
     assert run("train", *made, "--out", tmp_path / "a")[0] == 0
-    code, _, said = run(
-        "train", "digits", "--model", "gcn", "--init", tmp_path / "a", "--set", "epochs=1", "--out", tmp_path / "b"
-    )
+    once = ["--model", "gcn", "--set", "epochs=1"]
+    code, _, said = run("train", "digits", *once, "--init", tmp_path / "a", "--out", tmp_path / "b")
     assert code == 0, said
     assert load_run(tmp_path / "b").settings["hidden_channels"] == 7
     code, _, said = run("train", "digits", "--init", tmp_path / "a", "--out", tmp_path / "c")
