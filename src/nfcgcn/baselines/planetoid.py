@@ -89,7 +89,7 @@ class Planetoid(NodeClassifier):
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights that read features or embeddings."""
-        return [self.of_features.weight, self.of_embedding.weight]
+        return [self.of_features.get_parameter("weight"), self.of_embedding.get_parameter("weight")]
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,9 @@ class LabelledWalks:
             done += len(some)
             due = self.labelled * done // len(self.walks) - given
             given += due
-            classes = self.known.labels[_below(np.full(due, max(1, len(self.known.labels))), rng)] if due else []
-            rows = [self.known.of_same_class(np.repeat(classes, self.length), rng)] if due else []
-            both = np.concatenate([some[: len(some) * self.walking], *(row.reshape(due, -1) for row in rows)])
+            classes = self.known.labels[rng.integers(max(1, len(self.known.labels)), size=due)]
+            rows = self.known.of_same_class(np.repeat(classes, self.length), rng).reshape(due, self.length)
+            both = np.concatenate([some[: len(some) * self.walking], rows])
             yield rng.permutation(both).astype(np.int32), np.full(len(both), self.length)
 
 

@@ -112,7 +112,7 @@ def train(
                 "--init keeps the settings of its run, so that --select has nothing to choose; leave it out"
             )
         choose = False
-        settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings
+        settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings  # type: ignore[dict-item]
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = choose_device(device)
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -235,12 +235,12 @@ class PlainPath(FeaturePath):
             table = _local_table(model.table(graph.x, graph.edge_index).numpy()[around], around)
             self.model.table = lambda *_: table
         if isinstance(model, PlanetoidT) and isinstance(self.model, PlanetoidT):
-            vectors = model.embedding(graph.x, graph.edge_index)[torch.from_numpy(around)].double()
-            self.model.embedding = lambda *_: vectors  # type: ignore[method-assign]
+            vectors = model.embedding(graph.x, graph.edge_index).cpu()[torch.from_numpy(around)].double()
+            self.model.embedding = lambda *_: vectors
         if isinstance(model, NFCGCN) and isinstance(self.model, NFCGCN):
             drawn = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
             slots = _local_table(drawn[around], around)
-            self.model.nfc.table = lambda *_: slots  # type: ignore[method-assign,assignment]
+            self.model.nfc.table = lambda *_: slots
         counted = np.flatnonzero(self.hops >= 0)
         rows = _scaled(model, graph, counted)
         self.model.config = replace(self.model.config, feature_scale="given")

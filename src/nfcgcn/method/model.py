@@ -84,8 +84,9 @@ class NFCGCN(NodeClassifier):
         self.stack = nn.ModuleList()
         convolved = self.nfc.out_channels
         for _ in range(config.conv_layers - 1):
-            self.stack.append(StackedConv(convolved, config.hidden_channels, config))
-            convolved = self.stack[-1].out_channels  # type: ignore[assignment]
+            further = StackedConv(convolved, config.hidden_channels, config)
+            self.stack.append(further)
+            convolved = further.out_channels
         hidden = [config.hidden_channels] * (config.num_layers - 1)
         widths = [convolved, *hidden, out_channels][: config.num_layers + 1]
         self.layers = nn.ModuleList(GraphConv(*sizes, self_weight=config.self_weight) for sizes in pairwise(widths))

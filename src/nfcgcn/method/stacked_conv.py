@@ -51,5 +51,5 @@ class StackedConv(nn.Module):
         spare = self.width - self.kernel_size
         shifts = [(slot, place * self.stride) for slot in range(free + 1) for place in range(self.places)]
         moved = [F.pad(self.weight, (at, spare - at, slot, free - slot)) for slot, at in shifts]
-        filters = torch.stack(moved).unflatten(0, (free + 1, self.places))  # [slots, places, c, n, width]
+        filters = torch.stack(moved).view(free + 1, self.places, *moved[0].shape)  # [slots, places, c, n, width]
         return filters.permute(3, 4, 0, 2, 1).flatten(2).flatten(0, 1)
