@@ -34,7 +34,6 @@ COUNTS = {
     "kernel_width": st.integers(1, 3),
     "samples": st.sampled_from([20, 400]),
     "conv_layers": st.integers(1, 3),
-    "walk_length": st.integers(2, 8),
 }
 
 

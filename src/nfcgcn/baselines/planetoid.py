@@ -33,7 +33,7 @@ class PlanetoidConfig(ClassifierConfig):
     """The settings that both forms have, named as their arguments."""
 
     hidden_channels: int = setting(50, "numbers of each node's embedding", low=1)
-    walk_length: int = setting(11, "nodes of a walk", low=2, high=1000)
+    walk_length: int = setting(11, "nodes of a walk", low=1, high=1000)
     window: int = setting(3, "how far apart two nodes of a walk may be to be a pair", low=1, high=1000)
     negatives: int = setting(5, "weight of the negative nodes, per pair", low=1, high=100)
     label_share: float = setting(0.2, "share of the pairs that are nodes of one class (1 - r2)", low=0, high=1)

@@ -93,8 +93,8 @@ def draw_triplets(
         walks = walk(known.starts, known.neighbours, first, length=length, seed=seed, number=0, limits=limits)
         one = rng.integers(length, size=rest)
         low, high = np.maximum(one - window, 0), np.minimum(one + window, length - 1)
-        other = low + _below(high - low, rng)
-        other += other >= one  # never the place itself
+        other = low + _below(np.maximum(high - low, 1), rng)
+        other += (other >= one) & (high > low)  # never the place itself, unless the walk has no other
         rows = np.arange(rest)
         near = walks[rows, one].astype(np.int64), walks[rows, other].astype(np.int64)
         parts.append((*near, rng.integers(len(degrees), size=rest)))
