@@ -17,6 +17,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def fork(folder: Path, arguments: list[str], number: int = 0, way: str = "") -> 
     }
 
 
+def thread_names() -> list[str]:
+    """Return the names of all threads of this process."""
+    names = []
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            names.append(task.read_text())
+    return names
+
+
 def main() -> None:
     """Do as stdin says."""
     sys.modules["numba"] = None  # type: ignore[assignment]  # its threads do not survive a fork; plain formulas will do
@@ -127,8 +137,12 @@ def main() -> None:
             code = call(arguments)
         if code:
             sys.exit(f"{arguments} ended with {code}")
-    threads = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
-    if len([name for name in threads if not name.startswith("jemalloc")]) > 1:  # Arrow's; it survives a fork
+    for _ in range(100):  # a thread that was joined may still be on its way out
+        threads = [name for name in thread_names() if not name.startswith("jemalloc")]  # Arrow's; it survives a fork
+        if len(threads) == 1:
+            break
+        time.sleep(0.1)
+    else:
         sys.exit(f"a fork would lose threads: {threads}")
     gc.disable()
     gc.freeze()  # so that forks share the memory

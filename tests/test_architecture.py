@@ -22,6 +22,8 @@ ORDER = [
     {"config"},
     {"inference"},
     {"evaluation", "estimator"},
+    {"links"},
+    {"recommendation"},
     {"reports", "bench"},
     {"reproduction", "explore"},
     {"search"},
@@ -43,7 +45,7 @@ LATE = {
     "pyarrow",
     "optuna",
 }
-ON_DEMAND = {"NFCClassifier", "NFCEmbedder"}
+ON_DEMAND = {"LinkPredictor", "NFCClassifier", "NFCEmbedder"}
 """Public names that load scikit-learn, and so only when they are asked for."""
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 

@@ -65,7 +65,11 @@ def test_commands_have_these_options():
     for line in LINES:
         name, *words = shlex.split(line)
         assert name == "nfcgcn", line
-        command = group if words[0].startswith("-") else group.commands[words[0]]
+        command = group
+        for word in words:
+            if not hasattr(command, "commands") or word not in command.commands:
+                break
+            command = command.commands[word]
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
 

@@ -34,7 +34,10 @@ def message(text):
 
 # Every check applies and passes: without `graph` and edges a row is a node that stands alone, as scikit-learn's do.
 EXPECTED_FAILED_CHECKS: dict[str, str] = {}
-CHECKED = [NFCClassifier(epochs=20, learning_rate=0.05, filters=16), NFCEmbedder(epochs=2, filters=4)]
+CHECKED = [
+    NFCClassifier(epochs=20, learning_rate=0.05, filters=16, select=False),
+    NFCEmbedder(epochs=2, filters=4, select=False),
+]
 
 
 @parametrize_with_checks(CHECKED, expected_failed_checks=lambda _: EXPECTED_FAILED_CHECKS)
@@ -429,9 +432,20 @@ def test_bad_input(case, four_nodes):
 
 
 def test_bad_input_of_other_kinds(four_nodes):
-    text = "`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got ndarray; give features as X instead"
+    text = (
+        "`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got ndarray; nfcgcn.load makes a graph of "
+        "frames, NetworkX and igraph, or give features as X instead"
+    )
     with pytest.raises(ConfigError, match=message(text)):
         NFCClassifier(four_nodes.features).fit([0], [0])
+    text = (
+        r"^X must hold numbers, could not convert .*'a'.*; NFCClassifier\(nfcgcn.from_frames\(.* reads text, dates and"
+    )
+    with pytest.raises(GraphError, match=text):
+        NFCClassifier().fit(pd.DataFrame({"id": ["a", "b"]}), [0, 1])
+    text = "X names node 4, but the graph has 4 nodes (0 to 3); '4' is a name: give names as text, such as str(4)"
+    with pytest.raises(GraphError, match=message(text)):
+        NFCClassifier(replace(four_nodes, node_names=("1", "2", "3", "4"))).fit([1, 2, 3, 4], [0, 1, 0, 1])
     text = "`edge_index` cannot be used with `graph`, which has its own edges; leave one of them out"
     with pytest.raises(GraphError, match=message(text)):
         NFCClassifier(four_nodes).fit([0], [0], edge_index=four_nodes.edge_index)

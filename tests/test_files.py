@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -423,6 +424,15 @@ def test_reading_regular_files_only(tmp_path, kind):
     text = f"{path} has 1 MiB; at most 1 MiB are read" if kind == "large" else f"{path} is not a regular file"
     with pytest.raises(DatasetError, match=message(text)):
         read_regular(path, 2**20)
+
+
+def test_a_small_file_takes_little_memory_whatever_is_allowed(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 99)
+    tracemalloc.start()
+    assert read_regular(tmp_path / "file", 2**30) == b"x" * 99
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):

@@ -19,9 +19,9 @@ def refused(draw, folder): raise fuzz.NFCError
 
 kinds, fuzz.KINDS = fuzz.KINDS, (foreign, greedy, aborted, trapped, refused)
 for number in range(5):
-    good, message = fuzz.forked(number)
+    good, message, _ = fuzz.forked(number)
     print(good, message.strip().splitlines()[-1])
-fuzz.KINDS, sys.argv = kinds, ["fuzz.py", "--cases", "24"]
+fuzz.KINDS, sys.argv = kinds, ["fuzz.py", "--cases", str(len(kinds))]
 fuzz.main()
 """
 
@@ -32,9 +32,9 @@ def done():
     return subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=Path(__file__).parent)
 
 
-def test_a_few_cases_of_every_kind(done):
+def test_a_case_of_every_kind(done):
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("0 failures in 24 cases")
+    assert done.stdout.splitlines()[-1].startswith("0 failures in ")
 
 
 def test_the_fuzz_sees_what_it_looks_for(done):

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -114,8 +115,14 @@ BAD_EDGES = [
         "edge 1 names node -2, but the graph has 4 nodes (ids 0 to 3); correct the edge or add the node's features",
         id="negative",
     ),
-    pytest.param([[0, 1]], "`edges` must have shape [2, number of edges], got [1, 2]", id="one row"),
-    pytest.param([[0, 1], [1, 2], [2, 3]], "`edges` must have shape [2, number of edges], got [3, 2]", id="three rows"),
+    pytest.param(
+        [[0, 1]], "`edges` must have shape [2, number of edges], got [1, 2]; give its transpose", id="one row"
+    ),
+    pytest.param(
+        [[0, 1], [1, 2], [2, 3]],
+        "`edges` must have shape [2, number of edges], got [3, 2]; give its transpose",
+        id="three rows",
+    ),
     pytest.param([0, 1], "`edges` must have shape [2, number of edges], got [2]", id="flat"),
     pytest.param([[0.0], [1.0]], "`edges` must hold integer node ids, got float64", id="float"),
 ]
@@ -224,6 +231,45 @@ NOT_CLEAN = (
 def test_the_constructor_takes_a_clean_adjacency_only(adjacency, text):
     with pytest.raises(GraphError, match=message(text)):
         Graph(adjacency, np.ones((adjacency.shape[0], 1), np.float32), np.zeros(adjacency.shape[0], np.int64))
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "names"),
+    [
+        (["b", None, "a", "b"], [1, -1, 0, 1], ("a", "b")),
+        (np.array([1.0, np.nan, 0, 1]), [1, -1, 0, 1], None),
+        (pd.Series([1, None, 0, 1], dtype="Int64"), [1, -1, 0, 1], None),
+        (pd.Series(["b", pd.NA, "a", "b"], dtype="string"), [1, -1, 0, 1], ("a", "b")),
+    ],
+    ids=["text", "floats", "nullable numbers", "nullable text"],
+)
+def test_labels_may_be_names_and_missing(labels, numbers, names):
+    for graph in (
+        Graph.from_edges([[0], [1]], np.ones((4, 1)), labels=labels),
+        Graph.from_scipy(sp.csr_array((4, 4)), np.ones((4, 1)), labels),
+    ):
+        assert graph.labels.tolist() == numbers
+        assert graph.class_names == names
+
+
+def test_labels_by_given_class_names():
+    graph = Graph.from_edges([[0], [1]], np.ones((2, 1)), labels=["a", "b"], class_names=["b", "a", "c"])
+    assert graph.labels.tolist() == [1, 0]
+    with pytest.raises(GraphError, match=message("`labels` holds 'x', which is not among `class_names`; add it")):
+        Graph.from_edges([[0], [1]], np.ones((2, 1)), labels=["a", "x"], class_names=["b", "a"])
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], ["a", 1], [[0], [1]], [True, False]], ids=repr)
+def test_other_labels_are_refused(labels):
+    array = np.asarray(labels, object if labels == ["a", 1] else None)
+    with pytest.raises(GraphError, match=r"^`labels` must be "):
+        Graph.from_edges([[0], [1]], np.ones((2, 1)), labels=array)
+
+
+def test_a_matrix_without_features_says_how_to_make_some():
+    text = "`features` are missing; nfcgcn.structural_features(adjacency) makes some from the edges"
+    with pytest.raises(GraphError, match=message(text)):
+        Graph.from_scipy(sp.csr_array((4, 4)), None)
 
 
 def test_csr_tensor_says_nothing():

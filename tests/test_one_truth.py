@@ -25,12 +25,15 @@ from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import load_run, save_run
 from nfcgcn.inference.export import EXPORTABLE
 from nfcgcn.inference.feature_path import reach
+from nfcgcn.inference.pieces import compute
 from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.additions import ADDITIONS
+from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.settings import settings_of
+from nfcgcn.training.batches import NodeReader, needs_all
 
 N, D, CLASSES = 60, 23, 3
-FORMS = ("dense", "sparse")
+FORMS = ("dense", "sparse", "weighted")
 VALUES = {
     "hidden_channels": (5,),
     "num_layers": (0, 1, 2, 3),
@@ -92,11 +95,16 @@ def covering(options):
     return rows
 
 
+def forms_of(model):
+    """The graphs that a model takes."""
+    return [form for form in FORMS if form != "weighted" or MODELS[model].model.takes_weights]
+
+
 def cases_of(model):
     """The settings of a model, in covering combinations that it accepts."""
     entry = MODELS[model]
     declared = {n: s for n, s in settings_of(entry.config).items() if n not in ("backend", *entry.fixed)}
-    options = {name: values_of(name, s) for name, s in declared.items()} | {"form": FORMS}
+    options = {name: values_of(name, s) for name, s in declared.items()} | {"form": forms_of(model)}
     cases = []
     for row in covering(options):
         if row.get("num_layers") == 0:
@@ -121,7 +129,8 @@ def graph_of(form, num_nodes=N):
         from scipy.sparse import csr_array
 
         features = csr_array(features)
-    return Graph.from_edges(edges, features.astype(np.float32), labels=labels, name=form)
+    weights = rng.random(edges.shape[1]) + 0.1 if form == "weighted" else None
+    return Graph.from_edges(edges, features.astype(np.float32), labels=labels, weights=weights, name=form)
 
 
 GRAPHS = {form: graph_of(form) for form in FORMS}
@@ -142,7 +151,7 @@ def made(model, case, graphs=GRAPHS):
 
 def scores_of(net, graph):
     with torch.no_grad():
-        return net(graph.x, graph.edge_index)
+        return net(graph.x, net.edges_of(graph))
 
 
 def same(found, expected):
@@ -153,7 +162,7 @@ def by_the_formulas(net, graph, config, tmp_path):
     exact = copy.deepcopy(net).double()
     with plain_formulas(), torch.no_grad():
         dense = graph.x.double() if graph.x.layout == torch.strided else graph.x.to_dense().double()
-        same(scores_of(net, graph), exact(dense, graph.edge_index))
+        same(scores_of(net, graph), exact(dense, net.edges_of(graph)))
 
 
 def scaled_beforehand(net, graph, config, tmp_path):
@@ -163,13 +172,13 @@ def scaled_beforehand(net, graph, config, tmp_path):
     x = (x / np.where(sizes == 0, 1, sizes)[:, None]).astype(np.float32)
     plain = copy.deepcopy(net)
     plain.config = replace(net.config, feature_scale="given")
-    same(scores_of(net, graph), scores_of(plain, Graph.from_edges(graph.edge_index.numpy(), x)))
+    same(scores_of(net, graph), scores_of(plain, replace(graph, features=x)))
 
 
 def some_nodes(net, graph, config, tmp_path):
     nodes = torch.tensor([0, 7, 31, N - 1])
     with torch.no_grad():
-        same(net.score_nodes(graph.x, graph.edge_index, nodes), scores_of(net, graph)[nodes])
+        same(net.score_nodes(graph.x, net.edges_of(graph), nodes), scores_of(net, graph)[nodes])
 
 
 def prediction(net, graph, config, tmp_path):
@@ -188,7 +197,7 @@ def several_draws(net, graph, config, tmp_path):
             how = {"slot_order": c.slot_order, "neighbour_draw": c.neighbour_draw}
             table = sample_neighbours(scaled, bandwidth=c.bandwidth, seed=3, draw=draw, **how)
             with torch.no_grad():
-                scores = net(graph.x, graph.edge_index, torch.from_numpy(table))
+                scores = net(graph.x, graph.edges, torch.from_numpy(table))
         else:
             other = copy.deepcopy(net)
             other.draw = draw
@@ -210,7 +219,7 @@ def last_layer(net, graph, config, tmp_path):
         net.stack[-1].register_forward_hook(lambda *arguments: read.append(arguments[2]))
         scores_of(net, graph)
     elif isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
-        read = [net.nfc(net.scale(graph.x), graph.edge_index)]
+        read = [net.nfc(net.scale(graph.x), graph.edges)]
     elif isinstance(net, SampledClassifier):
         same(layer(torch.from_numpy(embed(net, graph))), scores_of(net, graph))
         return
@@ -262,7 +271,7 @@ def explanation(net, graph, config, tmp_path):
         assert found.contributions.sum() == adds_up_to(change, found.method)
         assert found.error == pytest.approx(change - found.contributions.sum(), abs=1e-9)
         with torch.no_grad():
-            empty = net(torch.zeros(N, D), graph.edge_index)[node, found.target]
+            empty = net(torch.zeros(N, D), net.edges_of(graph))[node, found.target]
         same(found.baseline, empty)
     mean = {c: scores[scores.argmax(1) == c, c].mean() for c in range(CLASSES) if (scores.argmax(1) == c).any()}
     for found in explain_classes(net, graph):
@@ -297,6 +306,36 @@ def side_by_side(net, graph, config, tmp_path):
         same(one, scores_of(alone, graph))
 
 
+def without_sorted_slots(net):
+    """Sorted slots, preferred neighbours and stacks need the whole graph, and are refused where a part of it is read."""
+    if isinstance(net, NFCGCN):
+        net = copy.deepcopy(net)
+        if needs_all(net):
+            with pytest.raises(ConfigError, match=f"^`{needs_all(net)}` must be "):
+                NodeReader(net, GRAPHS["dense"])
+        if len(net.stack):
+            return None
+        net.config = net.nfc.config = replace(net.config, slot_order="random", neighbour_draw="uniform")
+    return net
+
+
+def mini_batch(net, graph, config, tmp_path):
+    net, nodes = without_sorted_slots(net), np.array([N - 1, 0, 7, 31])
+    if net is None:
+        return
+    batch = NodeReader(net, graph).batch(nodes, [None] * net.num_hops)
+    with torch.no_grad():
+        same(net(batch.x, batch.hops)[: len(nodes)], scores_of(net, graph)[nodes])
+
+
+def layer_by_layer(net, graph, config, tmp_path):
+    net = without_sorted_slots(net)
+    if net is None:
+        return
+    same(compute(net, graph), scores_of(net, graph))
+    same(compute(net, graph, layer="last"), embed(net, graph))
+
+
 ROUTES = {
     "formulas": by_the_formulas,
     "scaled beforehand": scaled_beforehand,
@@ -310,6 +349,8 @@ ROUTES = {
     "an appended node": appended_node,
     "exported": exported,
     "side by side": side_by_side,
+    "a mini-batch": mini_batch,
+    "layer by layer": layer_by_layer,
 }
 WITH_FEATURES = [m for m in MODELS if MODELS[m].model.reads_features]
 APPLIES = {
@@ -317,6 +358,8 @@ APPLIES = {
     "explanation": lambda model: model in WITH_FEATURES,
     "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
     "side by side": lambda model: MODELS[model].model is NFCGCN,
+    "a mini-batch": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
+    "layer by layer": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
     "an appended node": lambda model: (
         # The first normalises over all nodes at hand, the second knows its own graph alone.
         model in WITH_FEATURES and model not in ("lgcn", "planetoid-t")
@@ -324,6 +367,8 @@ APPLIES = {
 }
 ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **ADDITIONS}}
 """Settings without which a route refuses a model."""
+UNWEIGHTED = ("exported", "side by side")
+"""Routes that take no weights of edges."""
 EXPENSIVE = ("exported", "side by side", "explanation", "saved and loaded", "estimator")
 """Routes of which one case takes long: every value stands in one of the cases, but not every pair of values."""
 SLOWEST = {(model, "explanation"): 1 for model in ("lgcn", "gnn", "gated-gnn")}
@@ -352,6 +397,8 @@ def test_every_route_gives_the_scores_of_the_model(model, route, tmp_path, every
     if route in EXPENSIVE and not everything:
         cases = some_of(cases)[: SLOWEST.get((model, route))]
     for number, case in enumerate(cases):
+        if case["form"] == "weighted" and route in UNWEIGHTED:
+            continue
         folder = tmp_path / str(number)
         folder.mkdir()
         try:
@@ -373,7 +420,7 @@ def test_the_cases_cover_every_pair_of_values(model):
         assert len(tried) > 1 or name in VALUES, name
     if model in WITH_FEATURES:
         assert {(c["feature_scale"], c["form"]) for c in cases} == set(
-            product(declared["feature_scale"].choices, FORMS)
+            product(declared["feature_scale"].choices, forms_of(model))
         )
 
 

@@ -57,6 +57,13 @@ def test_propagation_is_that_of_scipy(graph, self_weight, way):
     np.testing.assert_allclose(found.numpy(), normalised(graph, self_weight) @ h, rtol=1e-6)
 
 
+@pytest.mark.parametrize("weights", [[3e37, 3e37, 3e37], [2e38, 2e38, 0.5]], ids=["of a node", "of an edge"])
+def test_weights_whose_sum_no_model_could_divide_by(weights):
+    ends = [[0, 0, 0], [1, 2, 3]] if weights[2] > 1 else [[0, 0, 2], [1, 1, 3]]
+    with pytest.raises(GraphError, match=r"^the weights of the edges of node 0 add up to .*; divide all weights by"):
+        Graph.from_edges(ends, np.ones((4, 2)), weights=weights)
+
+
 def test_weights_of_one_are_no_weights(four_nodes):
     pairs = four_nodes.edge_index.numpy()
     same = Graph.from_edges(pairs, four_nodes.features, weights=np.ones(pairs.shape[1]))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from nfcgcn.data.formats import from_networkx as from_networkx
     from nfcgcn.data.formats import write_npz as write_npz
     from nfcgcn.data.splits import make_split as make_split
+    from nfcgcn.data.store import open_store as open_store
+    from nfcgcn.data.store import pyg_stores as pyg_stores
+    from nfcgcn.data.store import write_store as write_store
     from nfcgcn.data.structure import structural_features as structural_features
     from nfcgcn.errors import NFCError as NFCError
     from nfcgcn.estimator import NFCClassifier as NFCClassifier
@@ -36,10 +39,18 @@ if TYPE_CHECKING:
     from nfcgcn.inference.prediction import embed as embed
     from nfcgcn.inference.prediction import predict as predict
     from nfcgcn.inference.prediction import predict_proba as predict_proba
+    from nfcgcn.links.estimator import LinkPredictor as LinkPredictor
+    from nfcgcn.links.training import fit_links as fit_links
     from nfcgcn.method.graph_conv import GraphConv as GraphConv
     from nfcgcn.method.model import NFCGCN as NFCGCN
     from nfcgcn.method.node_feature_conv import NodeFeatureConv as NodeFeatureConv
     from nfcgcn.method.sampling import sample_neighbours as sample_neighbours
+    from nfcgcn.recommendation.evaluation import evaluate_recommenders as evaluate_recommenders
+    from nfcgcn.recommendation.interactions import Interactions as Interactions
+    from nfcgcn.recommendation.interactions import read_interactions as read_interactions
+    from nfcgcn.recommendation.recommender import Recommender as Recommender
+    from nfcgcn.recommendation.recommender import fit_recommender as fit_recommender
+    from nfcgcn.recommendation.run_folder import load_recommender as load_recommender
     from nfcgcn.search.comparison import compare as compare
     from nfcgcn.training import TrainingConfig as TrainingConfig
     from nfcgcn.training import fit as fit
@@ -55,6 +66,9 @@ _HOMES = {
     "from_igraph": "nfcgcn.data.formats",
     "structural_features": "nfcgcn.data.structure",
     "write_npz": "nfcgcn.data.formats",
+    "open_store": "nfcgcn.data.store",
+    "write_store": "nfcgcn.data.store",
+    "pyg_stores": "nfcgcn.data.store",
     "Graph": "nfcgcn.graph",
     "Split": "nfcgcn.graph",
     "inspect": "nfcgcn.config.inspection",
@@ -82,6 +96,14 @@ _HOMES = {
     "explain_classes": "nfcgcn.inference.explanation",
     "load_model": "nfcgcn.inference.checkpoint",
     "export": "nfcgcn.inference.export",
+    "fit_links": "nfcgcn.links.training",
+    "LinkPredictor": "nfcgcn.links.estimator",
+    "read_interactions": "nfcgcn.recommendation.interactions",
+    "Interactions": "nfcgcn.recommendation.interactions",
+    "fit_recommender": "nfcgcn.recommendation.recommender",
+    "Recommender": "nfcgcn.recommendation.recommender",
+    "evaluate_recommenders": "nfcgcn.recommendation.evaluation",
+    "load_recommender": "nfcgcn.recommendation.run_folder",
     "NFCClassifier": "nfcgcn.estimator",
     "NFCEmbedder": "nfcgcn.estimator",
     "NFCError": "nfcgcn.errors",

@@ -34,6 +34,10 @@ class WriteError(NFCError):
     """A file or folder that cannot be written."""
 
 
+class SilentError(NFCError):
+    """An error that another process reports for all."""
+
+
 class NFCWarning(UserWarning):
     """Something that works, but probably not as the user hopes."""
 

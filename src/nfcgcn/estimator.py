@@ -164,7 +164,13 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if graph is not None and self.graph_ is None:
             raise GraphError("`graph` is for an estimator that was fitted with one; give X and `edge_index` instead")
         if self.graph_ is None:
-            features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
+            try:
+                features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
+            except ValueError as error:
+                if not hasattr(X, "columns") or "could not convert" not in str(error):
+                    raise
+                remedy = "NFCClassifier(nfcgcn.from_frames(nodes, edges)) reads text, dates and edges"
+                raise GraphError(f"X must hold numbers, {error}; {remedy}") from error
             if not sp.issparse(features) and not features.flags.writeable:
                 features = features.copy()  # torch warns about arrays that are not writeable
             return Graph.from_edges(_as_edges(edge_index), features), np.arange(features.shape[0])
@@ -260,8 +266,8 @@ def _without_labels(graph: Any) -> Graph:
 
         if not isinstance(graph, Data):
             raise ConfigError(
-                f"`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got {type(graph).__name__}; "
-                "give features as X instead"
+                f"`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got {type(graph).__name__}; nfcgcn.load "
+                "makes a graph of frames, NetworkX and igraph, or give features as X instead"
             )
         bare = copy.copy(graph)
         bare.y = None
@@ -305,8 +311,10 @@ def _read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
     if np.issubdtype(nodes.dtype, np.integer):
         outside = nodes[(nodes < 0) | (nodes >= graph.num_nodes)]
         if len(outside):
+            named = str(outside[0]) in (graph.node_names or ())
             raise GraphError(
                 f"X names node {outside[0]}, but the graph has {graph.num_nodes} nodes (0 to {graph.num_nodes - 1})"
+                + f"; '{outside[0]}' is a name: give names as text, such as str({outside[0]})" * named
             )
         return nodes.astype(np.int64)
     if not all(isinstance(name, str) for name in nodes.tolist()):

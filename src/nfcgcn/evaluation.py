@@ -26,6 +26,7 @@ from nfcgcn.inference.prediction import predict_with_confidence
 from nfcgcn.memory import available
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Epoch, Run, SeriesError, Tracker, Unfinished, fit_together
+from nfcgcn.training.ranks import current
 from nfcgcn.training.scores import SCORES, Doubles, measure_all
 
 
@@ -57,7 +58,7 @@ class Repeat:
     run: Run
     model: NodeClassifier
     predictions: Ints
-    """``[N]``: the predicted class of every node."""
+    """``[N]``: the predicted class of every node; of a graph in a store, -1 for nodes that are no test nodes."""
     test_accuracy: float
     labels: Ints
     """``[T]``: the classes of the test nodes."""
@@ -211,10 +212,8 @@ def repeat(
     except SeriesError as error:
         trained, failure = error.finished, error
     for model, seed in zip(models, seeds, strict=True):
-        if seed in runs:
-            model.load_state_dict(runs[seed].state)
-            model.temperature = runs[seed].temperature
-            model.eval()
+        if keep is not None and seed in runs:
+            keep.restore(seed, runs[seed], model)
     runs |= {seeds[number]: run for number, run in zip(left, trained, strict=False)}  # an interrupted series is shorter
     if failure is not None and seeds[0] not in runs:
         raise failure
@@ -268,6 +267,7 @@ def perceptron(
     `config`.
     """
     shared = ("epochs", "patience", "monitor", "class_weight", "calibrate")
+    shared += ("fan_out", "batch_size", "batch_parts") if config.training.fan_out is not None else ()
     settings = {name: getattr(config.training, name) for name in shared}
     mlp = make_config("mlp", dataset=dataset, graph=graph, settings=settings)
     seeds, splits = [r.seed for r in repeats], [r.split for r in repeats]
@@ -330,6 +330,7 @@ def describe(
             "sparse": graph.is_sparse,
         },
         "split_sizes": {"train": len(split.train), "val": len(split.val), "test": len(split.test)},
+        "processes": current().count,
         **environment(device),
         "command": command,
     }

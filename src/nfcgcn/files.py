@@ -7,6 +7,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -31,6 +32,8 @@ normal files reach a thousand times (all ones), complete files about twenty."""
 FREE_BYTES = 64 * 2**20
 UNFINISHED = "unfinished"
 """The folder, inside that of a run, with what is kept of the run before it ends."""
+MARKS = {"run": "config.json", "store": "meta.json"}
+"""The file by which a folder that we wrote is recognised, by what it holds."""
 
 
 @contextmanager
@@ -48,6 +51,18 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = " ".join((error.strerror or str(error)).split())[:200]
         raise DatasetError(f"cannot read {path}: {reason}") from error
+
+
+def cache_folder() -> Path | None:
+    """Return the user's folder for what can be had again; None if NFCGCN_CACHE is not set and pooch is missing."""
+    root = os.environ.get("NFCGCN_CACHE")
+    if root:
+        return Path(root).expanduser()
+    try:
+        import pooch
+    except ImportError:
+        return None
+    return Path(pooch.os_cache("nfcgcn"))
 
 
 def is_folder(path: Path) -> bool:
@@ -94,7 +109,7 @@ def read_regular(path: Path, most: int) -> bytes:
     The caller handles errors of the system, :class:`FileNotFoundError` among them.
     """
     with open_regular(path, most) as file:
-        return file.read(most)
+        return file.read(min(most, os.fstat(file.fileno()).st_size))  # a buffer of the size asked for is made first
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
@@ -110,10 +125,10 @@ def open_regular(path: Path, most: int) -> BinaryIO:
     raise DatasetError(f"{path} has {found.st_size / 2**20:.0f} MiB; at most {most / 2**20:.0f} MiB are read")
 
 
-def check_free(folder: Path, *, force: bool, resume: bool = False) -> None:
+def check_free(folder: Path, *, force: bool, resume: bool = False, kind: str = "run") -> None:
     """Refuse a folder that cannot be made, or that is not empty and holds no earlier run that `force` may replace.
 
-    With `resume` an unfinished run may be in it.
+    With `resume` an unfinished run may be in it. `kind` is what is to be written: a "run" or a "store".
     """
     with _writing(folder):
         place = _real(folder)
@@ -123,22 +138,22 @@ def check_free(folder: Path, *, force: bool, resume: bool = False) -> None:
         _try_out(place)
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return
-    is_run, is_unfinished = (place / "config.json").is_file(), (place / UNFINISHED).is_dir()
-    if not is_run and (not is_unfinished or len(list(place.iterdir())) > 1):
-        raise WriteError(f"{folder} exists and is no run of nfcgcn; choose another folder with --out")
+    is_ours, is_unfinished = (place / MARKS[kind]).is_file(), kind == "run" and (place / UNFINISHED).is_dir()
+    if not is_ours and (not is_unfinished or len(list(place.iterdir())) > 1):
+        raise WriteError(f"{folder} exists and is no {kind} of nfcgcn; choose another folder with --out")
     if is_unfinished and not (force or resume):
         raise WriteError(f"{folder} holds an unfinished run; go on with --resume or replace it by --force")
     if not (force or (resume and is_unfinished)):
-        raise WriteError(f"{folder} holds an earlier run; choose another folder with --out or replace it by --force")
+        raise WriteError(f"{folder} holds an earlier {kind}; choose another folder with --out or replace it by --force")
 
 
 @contextmanager
-def new_folder(folder: Path, *, force: bool = False, resume: bool = False) -> Iterator[Path]:
+def new_folder(folder: Path, *, force: bool = False, resume: bool = False, kind: str = "run") -> Iterator[Path]:
     """Yield an empty folder to write to; it replaces `folder` only if the block ends without an error.
 
-    All its files are on the disk before it has its name. For `force` and `resume` see :func:`check_free`.
+    All its files are on the disk before it has its name. For `force`, `resume` and `kind` see :func:`check_free`.
     """
-    check_free(folder, force=force, resume=resume)
+    check_free(folder, force=force, resume=resume, kind=kind)
     with _writing(folder):
         place = _real(folder)
         _make_parents(place, [])
@@ -199,6 +214,18 @@ def write_text(path: Path, text: str) -> None:
 def to_json(value: Any) -> str:
     """Write a value as indented JSON text."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def parse_json(text: bytes) -> Any:
+    """Read JSON, in which every number must be finite."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return number
 
 
 @contextmanager

@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 MOST_DENSE = 2**28
 """Sparse features of at most so many bytes become dense for PyTorch Geometric."""
 Floats = npt.NDArray[np.float32]
+MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
+"""The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 MOST_CLASSES_SHOWN = 8
 """A notebook shows the counts of so many classes, the largest ones."""
 
@@ -72,7 +76,7 @@ class Graph:
     labels: Ints
     """``[N]``, the class of each node; -1 for a node without a label."""
     name: str = "graph"
-    node_names: tuple[str, ...] | None = None
+    node_names: Sequence[str] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     test_nodes: Ints | None = None
@@ -83,6 +87,8 @@ class Graph:
     """How a user's tables became these features, as plain JSON values, so that later tables are read the same way."""
     reading: str | None = None
     """What was read from a user's data and what was not used, in one line."""
+    store: Path | None = None
+    """The folder whose files are mapped into memory as these arrays; None for a graph in memory."""
 
     def __post_init__(self) -> None:
         _check_adjacency(self.adjacency)
@@ -127,9 +133,10 @@ class Graph:
     ) -> Graph:
         """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
-        Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights of an
-        edge that is given several times add up; if it is given in both directions, the larger sum counts, as in the
-        code that Kipf and Welling published with GCN.
+        ``labels [N]`` are class numbers, -1 for none, or class names; a missing one (None, NaN) is a node without a
+        label. Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights
+        of an edge that is given several times add up; if it is given in both directions, the larger sum counts, as in
+        the code that Kipf and Welling published with GCN.
 
         >>> graph = Graph.from_edges([[0, 1, 0], [1, 2, 1]], [[1.0], [2.0], [3.0]], weights=[0.5, 2.0, 1.0])
         >>> graph.adjacency.toarray()[0, 1]
@@ -138,10 +145,12 @@ class Graph:
         x = _as_features(features)
         n = x.shape[0]
         pairs = _as_pairs(edges, n)
+        if labels is not None:
+            labels, class_names = _as_labels(labels, class_names)
         return cls(
             adjacency=_undirected(pairs, n, None if weights is None else _as_weights(weights, pairs.shape[1])),
             features=x,
-            labels=np.full(n, -1, np.int64) if labels is None else _as_labels(labels),
+            labels=np.full(n, -1, np.int64) if labels is None else labels,
             name=name,
             node_names=None if node_names is None else tuple(node_names),
             feature_names=None if feature_names is None else tuple(feature_names),
@@ -176,6 +185,8 @@ class Graph:
             raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
         entries = sp.coo_array(adjacency)
         present = entries.data != 0
+        if features is None:
+            raise GraphError("`features` are missing; nfcgcn.structural_features(adjacency) makes some from the edges")
         x = _as_features(features)
         if x.shape[0] != adjacency.shape[0]:
             raise GraphError(
@@ -287,6 +298,7 @@ class Graph:
             features=rows,
             labels=np.concatenate([self.labels, np.full(count, -1, np.int64)]),
             node_names=None if self.node_names is None else (*self.node_names, *(names or ())),
+            store=None,
         )
 
     @property
@@ -316,14 +328,17 @@ class Graph:
     def x(self) -> torch.Tensor:
         """The features as a torch tensor, sparse CSR or dense; every call returns the same object."""
         if isinstance(self.features, np.ndarray):
-            return torch.from_numpy(self.features)
+            self.make_room("features", 4 * self.features.size)
+            return torch.from_numpy(_writable(self.features, np.float32))
         matrix = self.features
+        self.make_room("features", 8 * self.num_nodes + 12 * matrix.nnz)
         starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-        return csr_tensor(starts, columns, torch.from_numpy(matrix.data), matrix.shape)
+        return csr_tensor(starts, columns, torch.from_numpy(_writable(matrix.data, np.float32)), matrix.shape)
 
     @cached_property
     def edge_index(self) -> torch.Tensor:
         """``[2, 2E]``: each undirected edge in both directions, sorted."""
+        self.make_room("edges", 44 * self.adjacency.nnz)  # 16 of them stay
         coo = self.adjacency.tocoo()
         return torch.from_numpy(np.stack([coo.col, coo.row]).astype(np.int64))
 
@@ -341,10 +356,25 @@ class Graph:
 
     @cached_property
     def y(self) -> torch.Tensor:
-        return torch.from_numpy(self.labels)
+        return torch.from_numpy(_writable(self.labels, np.int64))
+
+    def make_room(self, what: str, size: int) -> None:
+        """Refuse to read so many bytes of a store into memory if there is no room; in memory, they are there."""
 
     def class_name(self, label: int) -> str:
         return self.class_names[label] if self.class_names is not None else str(label)
+
+    def find_node(self, name: str) -> int:
+        """Return the node with this name or, if the nodes have no names, with this number."""
+        if self.node_names is None:
+            if name.isascii() and name.isdecimal() and int(name) < self.num_nodes:
+                return int(name)
+            raise GraphError(f"unknown node '{name}'; the nodes of {self.name} are numbered 0 to {self.num_nodes - 1}")
+        if name in self.node_names:
+            return self.node_names.index(name)
+        near = get_close_matches(name, self.node_names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first one is {self.node_names[0]!r}"
+        raise GraphError(f"unknown node '{name}'; {hint}")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         # A frozen value needs no copy; scikit-learn's `clone`, which copies deeply, would copy it for every fold.
@@ -438,12 +468,18 @@ class Split:
         return f"Split('{self.name}', train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
 
 
+def _writable(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return `array` as torch can share it: a copy if it has another type or, as a memory map, may not be written."""
+    return array if array.flags.writeable and array.dtype == dtype else np.array(array, dtype)
+
+
 def _as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
     pairs = np.asarray(edges)
     if pairs.size == 0:
         pairs = np.zeros((2, 0), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[0] != 2:
-        raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}")
+        turned = "; give its transpose" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        raise GraphError(f"`edges` must have shape [2, number of edges], got {list(pairs.shape)}{turned}")
     if not np.issubdtype(pairs.dtype, np.integer):
         raise GraphError(f"`edges` must hold integer node ids, got {pairs.dtype}")
     outside = (pairs < 0) | (pairs >= n)
@@ -476,7 +512,8 @@ def _undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = N
     if weights is not None:
         one_way = sp.csr_array((weights[keep], (pairs[0, keep], pairs[1, keep])), shape=(n, n))
         one_way.sum_duplicates()
-        matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
+        with np.errstate(over="ignore"):  # which `_check_adjacency` finds
+            matrix = sp.csr_array(one_way.maximum(one_way.T), dtype=np.float32)
         matrix.eliminate_zeros()  # also what rounds to 0
         return matrix
     pairs = pairs[:, keep]
@@ -498,11 +535,28 @@ def _as_features(features: Any) -> sp.csr_array | Floats:
     return dense
 
 
-def _as_labels(labels: npt.ArrayLike) -> Ints:
+def _as_labels(labels: npt.ArrayLike, names: Sequence[str] | None) -> tuple[Ints, Sequence[str] | None]:
+    """Return class numbers, -1 for a missing label, and the names of the classes, which labels may be themselves."""
     array = np.asarray(labels)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise GraphError(f"`labels` must be whole numbers, one class per node, got {array.dtype}")
-    return array.astype(np.int64)
+    if np.issubdtype(array.dtype, np.integer):
+        return array.astype(np.int64), names
+    if array.ndim == 1 and array.dtype.kind in "fOUT":
+        from pandas import isna
+
+        known = ~np.asarray(isna(array), bool)
+        given = array[known].tolist()
+        numbers = np.full(len(array), -1, np.int64)
+        if all(isinstance(label, str) for label in given):
+            names = sorted(set(given)) if names is None else names
+            place = {name: number for number, name in enumerate(names)}
+            if strange := sorted(set(given) - set(place)):
+                raise GraphError(f"`labels` holds '{strange[0]}', which is not among `class_names`; add it")
+            numbers[known] = [place[label] for label in given]
+            return numbers, names
+        if all(isinstance(label, int | float | np.number) and label == int(label) for label in given):
+            numbers[known] = given
+            return numbers, names
+    raise GraphError(f"`labels` must be whole numbers or class names, one class per node, got {array.dtype}")
 
 
 def _check_adjacency(a: sp.csr_array) -> None:
@@ -510,6 +564,12 @@ def _check_adjacency(a: sp.csr_array) -> None:
         raise GraphError(f"`adjacency` must be square, got {a.shape[0]} x {a.shape[1]}")
     if a.nnz and (a.indices.min() < 0 or a.indices.max() >= a.shape[0]):
         raise GraphError(f"`adjacency` names a node outside 0 to {a.shape[0] - 1}")
+    sums = np.asarray(a.sum(axis=1, dtype=np.float64)).ravel()
+    if sums.max(initial=0) > MOST_WEIGHT:
+        raise GraphError(
+            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can reckon "
+            "with; divide all weights by the same number"
+        )
     sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
     if not sound or a.diagonal().any() or (a != a.T).nnz:
         raise GraphError(

@@ -16,7 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Stage = Literal["data", "split", "neighbours", "weights", "training", "picture", "draws", "tuning"]
+Stage = Literal[
+    "data",
+    "split",
+    "neighbours",
+    "weights",
+    "decoder",
+    "training",
+    "picture",
+    "draws",
+    "val-negatives",
+    "test-negatives",
+    "tuning",
+    "batches",
+]
 
 
 def _sequence(seed: int, stage: Stage, *more: int) -> np.random.SeedSequence:

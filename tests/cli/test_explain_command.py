@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,7 +83,7 @@ def test_no_run(run, tmp_path):
     assert (code, err) == (2, f"error: {tmp_path} is not a run folder: config.json is missing\n")
 
 
-def test_an_exported_run(run, trained, tmp_path):
+def test_an_exported_run(run, trained, tmp_path, monkeypatch):
     code, out, err = run("export", trained, "--out", "model.pt2")
     assert code == 0, err
     assert out == "written: model.pt2, which takes x, edge_index\n"
@@ -89,8 +91,8 @@ def test_an_exported_run(run, trained, tmp_path):
     scores = torch.export.load(tmp_path / "model.pt2").module()(graph.x, graph.edge_index)
     torch.testing.assert_close(scores, model(graph.x, graph.edge_index), rtol=1e-4, atol=1e-4)
     code, _, err = run("export", trained, "--out", "model.bin")
-    assert (code, err) == (2, "error: --out must end in .pt2, got 'model.bin'\n")
+    assert (code, err) == (2, "error: --out must end in .pt2 or .onnx, got 'model.bin'\n")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # as where it is not installed
     code, _, err = run("export", trained, "--out", "model.onnx")
-    assert code == 2
-    assert err.startswith("error: ONNX is not written: ")
-    assert err.endswith("; name a .pt2 file\n")
+    assert (code, err) == (2, "error: an ONNX file needs the package onnxscript: pip install 'nfcgcn[onnx]'\n")
+    assert not Path("model.onnx").exists()

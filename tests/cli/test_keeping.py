@@ -218,6 +218,8 @@ def test_report_refuses_a_damaged_run(run, graph):
             f"{name} is not the file that was written; its sha256 differs\n"
         )
         Path("here", name).write_bytes(content)
+    Path("here/config.json").write_text(json.dumps({**config, "num_classes": 10**9}))
+    assert run("report", "here")[2].endswith("`num_classes` must be a whole number up to 100,000, got 1000000000\n")
     for text in ("{}", "[]", '{"seeds": [0]}', '{"seeds": "x", "config": 3}'):
         Path("here/result.json").write_text(text)
         config["sha256"]["result.json"] = hashlib.sha256(text.encode()).hexdigest()

@@ -61,6 +61,16 @@ def check_program(path):
         assert archive.testzip() is None
 
 
+def check_graph(path):
+    assert path.read_text().count("<node ") == 24
+    assert path.read_text().endswith("</gexf>\n")
+
+
+def check_store(path):
+    graph = nfcgcn.open_store(path, verify=True)
+    assert (graph.num_nodes, graph.num_edges, graph.node_names[3]) == (24, 24, "n3")
+
+
 def check_preset(path):
     make_config("mlp", preset=str(path))
 
@@ -83,12 +93,18 @@ COMMANDS = {
     "predict": ("predict run graph.npz --out p.csv", {"p.csv": check_predictions}, (1, 2, 4)),
     "embed": ("embed run graph.npz --out e.npz", {"e.npz": check_arrays}, (4, 0, 0)),
     "explain": ("explain run graph.npz --node 0 --out why.html", {"why.html": check_page}, (2, 4, 0)),
+    "explore": ("explore run graph.npz --out e.gexf", {"e.gexf": check_graph, "run": check_run}, (1, 0, 0)),
     "export": ("export run --out m.pt2", {"m.pt2": check_program}, (3, 5, 0)),
     "report": ("report run", {"run": check_run}, (2, 4, 0)),
     "compare": (
         "compare graph.npz --models mlp --seeds 2 --no-select --set split=ratio --set epochs=1 --out both",
         {"both": check_comparison},
         (4, 7, 0),
+    ),
+    "pack": (
+        "pack nodes.csv edges.csv --text about --memory 256MiB --out packed --force",
+        {"packed": check_store},
+        (7, 11, 17),
     ),
     "tune": (
         f"tune graph.npz {MODEL} --trials 2 --seeds 1 --test-seeds 1 --out best.toml",
@@ -108,6 +124,9 @@ def started(tmp_path_factory, everything):
     ring = np.stack([np.arange(24), (np.arange(24) + 1) % 24])
     features = np.random.default_rng(0).normal(size=(24, 4))
     nfcgcn.write_npz(Graph.from_edges(ring, features, labels=np.arange(24) % 2), folder / "graph.npz")
+    rows = [f"n{i},{'ab'[i % 2]},{i % 5},some words {i % 3}" for i in range(24)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,x,about", *rows]))
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"n{i},n{j}" for i, j in ring.T.tolist())]))
     commands = [
         {"arguments": text.split(), "way": way, "step": step if everything or name == "resume" else THIN * step}
         for name, (text, _, steps) in COMMANDS.items()

@@ -86,8 +86,14 @@ def test_from_dirty_tables_to_predictions_and_reasons(run):
 
 
 def test_a_graph_without_the_weights_of_training_is_noticed(four_nodes, tmp_path):
-    saved = checkpoint.SavedRun(
-        tmp_path, torch.nn.Identity(), "gcn", {}, 0, 5, 2, None, None, "x", None, None, weighted=True
+    saved = checkpoint.SavedGraph(
+        folder=tmp_path,
+        num_features=5,
+        feature_names=None,
+        dataset="x",
+        dataset_options=None,
+        encoding=None,
+        weighted=True,
     )
     with pytest.warns(NFCWarning, match="the run was trained with weights of edges, and 'four nodes' has none"):
         saved.check_features(four_nodes)

@@ -41,10 +41,10 @@ def killed(run, monkeypatch):
         if not child:
             keep = unfinished.Bookmark.keep
 
-            def die(self, history, *rest):
-                if (self.seed, len(history)) == (seed, epoch):
+            def die(self, place, start):
+                if (self.seed, len(place.history)) == (seed, epoch):
                     os.kill(os.getpid(), signal.SIGKILL)
-                keep(self, history, *rest)
+                keep(self, place, start)
 
             unfinished.Bookmark.keep = die
             run(*arguments)

@@ -281,9 +281,22 @@ def test_explanations_say_what_the_temperature_does(run, trained):
     code, out, _ = run("explain", trained / "run", "--node", "n1", "--out", "why.html")
     assert code == 0
     temperature = load_run(trained / "run").model.temperature
-    line = f"The scores are those before temperature scaling, which divides all by {temperature:.3g}"
+    line = f"The scores are those before temperature scaling, which divides all by {temperature:.3g}; probabilities are"
     assert line in out
     assert line in Path("why.html").read_text()
+
+
+def test_an_explanation_has_the_probabilities_of_predict(run, trained):
+    saved, graph = load_run(trained / "run"), own_graph(trained)
+    assert saved.model.temperature != 1
+    expected = nfcgcn.predict_proba(saved.model, graph).probabilities
+    for node in (graph.node_names[1], 7):
+        explanation = nfcgcn.explain(saved.model, graph, node)
+        assert explanation.probabilities == pytest.approx(expected[explanation.node], abs=1e-6)
+    assert nfcgcn.explain(saved.model, graph, graph.node_names[1]).node == 1
+    code, out, _ = run("explain", trained / "run", "--node", graph.node_names[1])
+    assert code == 0
+    assert f"(probability {100 * expected[1].max():.1f} %;" in out
 
 
 def test_without_baselines_none_is_trained(run, trained):
@@ -332,8 +345,11 @@ def test_settings_are_chosen_by_the_monitored_score(trained):
     settings = {"epochs": 22, "monitor": "balanced-accuracy"}
     config = nfcgcn.make_config("gcn", graph=graph, settings=settings)
     selection = nfcgcn.select(graph, config, seed=1, held=("monitor",))
+    assert f"balanced-accuracy {selection.chosen.figure:.3f} (" in selection.reason
     assert selection.describe()["by"] == "balanced-accuracy"
     for candidate in selection.candidates:
+        highest = [max(epoch["val_score"] for epoch in trial.history) for trial in candidate.trials]
+        assert candidate.figure == (pytest.approx(sum(highest) / len(highest)) if highest else None)
         for trial in candidate.trials:
             best = max(epoch["val_score"] for epoch in trial.history)
             assert trial.score == pytest.approx(best - 1e-3 * min(epoch["val_loss"] for epoch in trial.history))

@@ -12,6 +12,7 @@ from nfcgcn.method.features import scale_features
 from nfcgcn.settings import settings_of
 from nfcgcn.training import TrainingConfig
 from nfcgcn.training.class_weights import ClassWeights
+from nfcgcn.training.fan_out import FanOut
 
 
 def message(text):
@@ -57,6 +58,8 @@ def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
         "monitor": "accuracy",
         "patience": None,
         "batch_size": None,
+        "fan_out": None,
+        "batch_parts": None,
         "precision": "float32",
         "class_weight": None,
         "calibrate": "none",
@@ -198,6 +201,8 @@ def test_every_setting_can_be_set_by_text(model, field):
         wanted = {"0.125": 0.125, "25e-2": 0.25}
     elif field.name == "class_weight":
         wanted = {"a=2": ClassWeights("a=2"), "balanced": "balanced", "none": None}
+    elif field.name == "fan_out":
+        wanted = {"5": FanOut("5"), "15, 10": FanOut("15,10"), "none": None}
     else:
         wanted = {"5": 5, "none": None}
     for text, value in wanted.items():
@@ -271,7 +276,9 @@ def test_bad_configs(options, text):
 
 
 def test_gcn_has_no_settings_of_nfc_gcn():
-    with pytest.raises(ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_size, calibrate, "):
+    with pytest.raises(
+        ConfigError, match=r"^unknown setting 'bandwidth'; choose from batch_parts, batch_size, calibrate, "
+    ):
         make_config("gcn", settings={"bandwidth": 3})
 
 

@@ -4,7 +4,7 @@ from inspect import signature
 import pytest
 
 from nfcgcn.data import DATASETS, at_hand, citations, digits, load
-from nfcgcn.errors import DatasetError
+from nfcgcn.errors import ConfigError, DatasetError, GraphError
 
 
 def test_table_in_order():
@@ -69,3 +69,20 @@ def test_unknown_option(name, option, message):
 def test_at_hand_without_files():
     assert at_hand("digits") == "bundled"
     assert at_hand("citations") == "generated"
+
+
+def test_what_is_in_memory(four_nodes):
+    graph = load(four_nodes.to_pyg())
+    assert (graph.adjacency != four_nodes.adjacency).nnz == 0
+    with pytest.raises(GraphError, match=r"a SciPy matrix has edges alone; Graph\.from_scipy"):
+        load(four_nodes.adjacency)
+    from torch_geometric.data import HeteroData
+
+    with pytest.raises(GraphError, match="nodes of several types are not supported, got a HeteroData"):
+        load(HeteroData())
+
+
+def test_an_option_that_does_not_exist(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,x\na,1\n")
+    with pytest.raises(ConfigError, match=r"^unknown option of a graph 'lable'; did you mean 'label'\?$"):
+        load(tmp_path / "nodes.csv", lable="x")

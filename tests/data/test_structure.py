@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from nfcgcn.data import structure
 from nfcgcn.data.structure import STEPS, structural_features, structural_names
 from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.graph import Graph
 
 
 def random_adjacency(n, edges, seed=0, weighted=False):
@@ -107,6 +108,15 @@ def test_the_bits_do_not_depend_on_the_threads_of_a_blas():
     assert (structural_features(matrix) == one).all()
 
 
+@pytest.mark.parametrize("kind", ["degree", "spectral", "walk"])
+def test_directions_and_loops_do_not_count(kind):
+    matrix = random_adjacency(30, 80)
+    one_way = sp.csr_array(np.triu(matrix) + np.diag(np.ones(30)))
+    assert (structural_features(one_way, kind) == structural_features(sp.csr_array(matrix), kind)).all()
+    graph = Graph.from_scipy(one_way, structural_features(one_way, kind))
+    assert graph.num_edges == np.count_nonzero(np.triu(matrix))
+
+
 def test_what_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="unknown kind of features 'spectrum'; did you mean 'spectral'"):
         structural_features(sp.csr_array((2, 2)), "spectrum")
@@ -114,8 +124,8 @@ def test_what_is_refused(monkeypatch):
         structural_features(sp.csr_array((2, 3)))
     with pytest.raises(GraphError, match="must be a square SciPy matrix, got ndarray"):
         structural_features(np.eye(2))
-    with pytest.raises(GraphError, match="must be symmetric, of finite weights from 0 up"):
-        structural_features(sp.csr_array([[0, 1], [0, 0]]))
+    with pytest.raises(GraphError, match="must hold finite weights from 0 up; `adjacency != 0` has the edges alone"):
+        structural_features(sp.csr_array([[0, -1], [-1, 0]]))
     monkeypatch.setattr(structure, "MOST_WORK", 10)
     with pytest.raises(GraphError, match="would take too long on 3 nodes and 3 edges; choose degree or spectral"):
         structural_features(sp.csr_array(np.ones((3, 3)) - np.eye(3)), "walk")

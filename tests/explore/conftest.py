@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from small_run import train
 
 from nfcgcn.data import load
-from nfcgcn.explore import Explorer, Subject
+from nfcgcn.explore import Explorer, Server, Subject
 from nfcgcn.inference.checkpoint import load_run
 
 
@@ -20,3 +21,14 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def explorer(run_folder: Path) -> Explorer:
     return Explorer(Subject(load(run_folder.parent / "small.npz"), load_run(run_folder), draws=4))
+
+
+@pytest.fixture(scope="module")
+def server(explorer):
+    explorer.prepare()
+    with Server(explorer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

@@ -30,17 +30,6 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def server(explorer):
-    explorer.prepare()
-    with Server(explorer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
 class Opened:
     """A page, and what went wrong on it."""
 
@@ -99,7 +88,7 @@ def opened(browser, server):
 
 
 def percent(share):
-    return f"{100 * share:.1f}%"
+    return "<0.1%" if 0 < share < 0.0005 else ">99.9%" if 0.9995 <= share < 1 else f"{100 * share:.1f}%"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
@@ -115,6 +104,13 @@ def test_every_view(opened, explorer, width, scheme):
         assert listed[name] == [percent(answer["probabilities"][c]), spread]
     why = explorer.answer({"ask": "why", "node": 4, "target": answer["predicted"]})
     assert len(shown.rows("Largest contributions")) == min(len(why["reasons"]), 40)
+    links = shown.role("group", "Largest contributions", exact=True).get_by_role(
+        "button", name=re.compile(r"^node \d+$")
+    )
+    assert links.count()
+    assert set(links.evaluate_all("links => links.map(link => link.getClientRects().length)")) == {
+        1
+    }  # names on one line
     added = float(shown.rows("Largest contributions")[0][-1])
     assert added == pytest.approx(why["reasons"][0]["contribution"], rel=1e-3)
     other = 1 - answer["predicted"]
@@ -124,6 +120,7 @@ def test_every_view(opened, explorer, width, scheme):
     for view in ("What if", "Filters", "Mistakes"):
         shown.tab(view)
         assert shown.width <= width
+    expect(shown.page.get_by_text("Rows are labels, columns predictions; press a number")).to_be_visible()
     cell = max(explorer.answer({"ask": "mistakes", "part": "test"})["cells"], key=len)
     true, predicted = (explorer.subject.classes[int(part)] for part in cell.split("-"))
     ids = explorer.answer({"ask": "mistakes", "part": "test"})["cells"][cell]

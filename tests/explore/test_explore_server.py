@@ -7,23 +7,12 @@ import hashlib
 import http.client
 import json
 import re
-import threading
 
 import pytest
 from small_run import HOSTILE
 
-from nfcgcn.explore import Server, make_page, page_file
+from nfcgcn.explore import make_page, page_file
 from nfcgcn.explore import page as page_module
-
-
-@pytest.fixture(scope="module")
-def server(explorer):
-    with Server(explorer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 def request(server, method, path, body=None, **headers):

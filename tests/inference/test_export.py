@@ -132,6 +132,39 @@ print(notes["nfcgcn.json"])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["case.pt", "model.pt2"]
 
 
+ONNX = {
+    "nfc-gcn": lambda: nfc_gcn(2),
+    "nfc-gcn 2d, tanh, row-norm": lambda: nfc_gcn(2, conv="2d", activation="tanh", feature_scale="row-norm"),
+    "gcn": OTHERS["gcn, one layer"],
+    "mlp": OTHERS["mlp"],
+    "jknet": OTHERS["jknet"],
+}
+
+
+@pytest.mark.parametrize("case", ONNX)
+def test_an_onnx_file_scores_as_the_model_does(case, tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    torch.manual_seed(0)
+    model = ONNX[case]().eval()
+    export(model, tmp_path / "model.onnx", notes={"classes": ["a", "<b>", "c"]})
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    for size in SIZES:
+        given = dict(zip(("x", "edge_index", "neighbours"), inputs(*size), strict=True))
+        given["x"] = given["x"].abs()
+        taken = {value.name: given[value.name] for value in session.get_inputs()}
+        (scores,) = session.run(None, {name: tensor.numpy() for name, tensor in taken.items()})
+        torch.testing.assert_close(torch.from_numpy(scores), model(**given_to(model, given)), rtol=1e-4, atol=1e-5)
+    notes = json.loads(session.get_modelmeta().custom_metadata_map["nfcgcn.json"])
+    assert notes["classes"] == ["a", "<b>", "c"]
+    assert notes["takes"] == {value.name: value.shape for value in session.get_inputs()}
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def given_to(model, given):
+    return given if isinstance(model, NFCGCN) else {name: given[name] for name in ("x", "edge_index")}
+
+
 def test_the_drawn_table_gives_the_model_s_scores(sparse_graph):
     model = NFCGCN(40, 8, 2, 3, kernel_size=8, stride=4, slot_order="similarity").eval()
     table = model.nfc.table(sparse_graph.x, sparse_graph.edge_index)

@@ -51,6 +51,20 @@ def test_gradcheck(width):
     assert torch.autograd.gradcheck(lambda m, w: convolve(m, w, stride=3), (maps, weight))
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_windows_of_one_column(activation):
+    """Their filters need no other order than they have, so that arranging them may copy nothing."""
+    x, table = (rand(9, 5, dtype=torch.float32) > 0.5).float().to_sparse_csr(), torch.randint(9, (9, 3))
+    weight, matrix = rand(4, 3, 1, dtype=torch.float32), rand(20, 2, seed=1, dtype=torch.float32)
+    results = []
+    for kernels in (cpu, reference):
+        w, m = weight.clone().requires_grad_(), matrix.clone().requires_grad_()
+        out = kernels.projected(x, table, w, m, stride=1, activation=activation, dropout=0.0, seed=0)
+        results.append((out.detach(), *torch.autograd.grad(out.square().sum(), (w, m))))
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
 def test_gradcheck_through_the_map():
     table = torch.tensor([[0, 1, 0], [1, 1, 2], [2, 0, 1]])
     x, weight = rand(3, 7).requires_grad_(), rand(2, 3, 4, seed=1).requires_grad_()

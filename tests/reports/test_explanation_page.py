@@ -17,7 +17,8 @@ from browser import CHROMIUM, look, tables_fit
 from nfcgcn import NFCGCN, explain, explain_classes, from_frames
 from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
-from nfcgcn.reports import class_reasons, figures, find_node, node_reasons, write_cell
+from nfcgcn.inference.explanation import ClassExplanation
+from nfcgcn.reports import class_reasons, figures, node_reasons, write_cell
 from nfcgcn.reports.neighbourhood import RING, _place, draw_neighbourhood
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -273,24 +274,34 @@ def test_colours_by_sign(value, colour):
     assert {c for c in ("#053061", "#67001f") if c in svg} == {colour}
 
 
+def test_the_other_features_of_a_class_are_none_where_all_are_shown():
+    added = np.array([0.1, 0.2, 0.3])
+    assert added.sum() != added[::-1].sum()  # largest first, they add up to another number
+    graph = Graph.from_edges([[0], [1]], np.ones((2, 3)), labels=["apples", "pears"])
+    classes = [ClassExplanation(c, 1, added.sum(), 0.0, added, "exact", 0.0) for c in range(2)]
+    shown = texts(class_reasons(classes, graph, model="nfc-gcn", class_name=graph.class_name, top=3).svg)
+    assert "+0.3" in "".join(shown)
+    assert not [text for text in shown if "e\u2212" in text]
+
+
 def message(text):
     return f"^{re.escape(text)}$"
 
 
 def test_finding_nodes():
     _, named = model_and_graph()
-    assert find_node(named, "node 7") == 7
+    assert named.find_node("node 7") == 7
     with pytest.raises(
         GraphError, match=message("unknown node 'nod 7'; did you mean 'node 7' or 'node 27' or 'node 17'?")
     ):
-        find_node(named, "nod 7")
+        named.find_node("nod 7")
     with pytest.raises(GraphError, match=message("unknown node 'zzz'; the first one is 'node 0'")):
-        find_node(named, "zzz")
+        named.find_node("zzz")
     plain = Graph.from_edges([[], []], np.zeros((3, 1), np.float32), name="plain")
-    assert find_node(plain, "2") == 2
+    assert plain.find_node("2") == 2
     for bad in ("3", "-1", "1.0", "²"):
         with pytest.raises(GraphError, match=message(f"unknown node '{bad}'; the nodes of plain are numbered 0 to 2")):
-            find_node(plain, bad)
+            plain.find_node(bad)
 
 
 @pytest.mark.browser

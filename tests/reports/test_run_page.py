@@ -23,7 +23,8 @@ SELECTION: dict[str, Any] = {
     "candidates": [
         {
             "changes": {"dropout": 0.8, "map_dropout": 0.8, "weight_decay": 0.005, "kernel_size": 13, "stride": 8},
-            "reason": "many features and few labels: stronger decay, finer windows",
+            "reason": "drawn neighbours add noise where they are many; more dropout keeps a model from learning few "
+            "labels by heart; smaller windows tell more features apart",
             "val_accuracy": 0.8,
             "draws": 3,
             "epochs": 400,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -134,6 +136,18 @@ def test_a_record_that_is_not_a_run_is_not_written(tmp_path):
     with Ledger(tmp_path) as ledger, pytest.raises(ValueError, match="must be a number from 0 to 1, got nan"):
         ledger.add({**RECORD, "val_accuracy": float("nan")})
     assert read(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", [FILE, ".lock"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, name, kind):
+    path = tmp_path / name
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(LedgerError, match=f"^{re.escape(str(path))} is not a regular file$"):
+        Ledger(tmp_path)
+    if name == FILE:
+        with pytest.raises(LedgerError, match=f"^{re.escape(str(path))} is not a regular file$"):
+            read(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,11 @@ from nfcgcn.evaluation import UnfinishedError
 from nfcgcn.training import DivergedError, processes
 from nfcgcn.training.values import DiedError
 
-pytestmark = pytest.mark.skipif(not processes.can_fork(), reason="forks are reliable on Linux only")
+
+@pytest.fixture(autouse=True)
+def _forks(request):
+    if not request.node.get_closest_marker("gpu") and not processes.can_fork():
+        pytest.skip("no forks: not Linux, or a GPU has been used")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +178,8 @@ def test_a_diverged_seed_leaves_those_before_it(digits, monkeypatch):
     assert all((a.predictions == b.predictions).all() for a, b in zip(alone, caught.value.repeats, strict=True))
 
 
-TRAIN = [sys.executable, "-m", "nfcgcn", "train", "digits", "--seeds", "4", "--jobs", "2", "--set", "epochs=100000"]
+TRAIN = [sys.executable, "-m", "nfcgcn", "train", "digits", "--seeds", "4", "--jobs", "2", "--device", "cpu"]
+TRAIN += ["--set", "epochs=100000"]
 
 
 @pytest.fixture
@@ -249,3 +255,18 @@ def test_features_are_shared_not_copied():
 
     (found,) = processes.in_processes(work, 1, jobs=1, threads=1, names=["seed 0"], on_epoch=None)
     assert found.best["epoch"] < 120_000  # kB; the array has 234,375
+
+
+@pytest.mark.gpu
+def test_a_process_that_has_used_a_gpu_does_not_fork():
+    code = """
+        import torch
+        from nfcgcn import load, make_config, repeat
+        from nfcgcn.training import processes
+        assert processes.can_fork()
+        torch.ones(1, device="cuda", requires_grad=True).sum().backward()
+        assert not processes.can_fork()
+        config = make_config("gcn", dataset="digits", settings={"epochs": 2})
+        assert len(repeat(load("digits"), config, range(2), jobs=2)) == 2
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

@@ -123,6 +123,11 @@ def test_the_command_tracks(graph, run, board, monkeypatch):
     assert run(*command, "--seeds", "2", "--out", "here", "--track", "logs")[0] == 0
     assert sorted(board) == ["logs/seed-0", "logs/seed-1"]
     assert "| learning_rate | 0.01 |" in board["logs/seed-0"][1][1]
+    Path("logs/seed-0").mkdir(parents=True)  # as TensorBoard's writer leaves it
+    assert run(*command, "--out", "there", "--track", "logs")[0] == 0
+    code, _, err = run(*command, "--out", "elsewhere", "--track", "graph.npz/logs")
+    assert code == 2
+    assert err == "error: cannot write graph.npz/logs/seed-0/events: Not a directory; choose another place\n"
 
 
 def test_a_missing_package_is_told_before_anything_else(run, monkeypatch):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
 from dataclasses import asdict
 
 import pytest
+import safetensors.torch
 import torch
 
 from nfcgcn import fit, make_config, repeat
+from nfcgcn.cli.resumption import chosen_before
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import NFCWarning
 from nfcgcn.training import unfinished
@@ -140,6 +145,75 @@ def test_damage_is_recognised(graph, tmp_path, name, place):
     path.write_bytes(content)
     with pytest.raises(ResumeError, match=rf"^{re.escape(str(path))} is damaged .*; start anew with --force$"):
         train(graph, config, keep=resumed(tmp_path, {"a": "a" * 99}))
+
+
+def rewrite(path, notes=None, **tensors):
+    """Change what a file holds, with a checksum that fits; a value of None removes it."""
+    _, text, weights = path.read_bytes().split(b"\n", 2)
+    values = {k: v for k, v in {**json.loads(text), **(notes or {})}.items() if v is not None}
+    state = {**safetensors.torch.load(weights), **tensors}
+    content = json.dumps(values).encode() + b"\n" + safetensors.torch.save(state)
+    path.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+EPOCH = {"epoch": 1, "train_loss": 1.0, "train_accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5}
+HOSTILE = {
+    "steps that are no number": ({"steps": 10**400}, {}, "steps"),
+    "steps below 0": ({"steps": -1}, {}, "steps"),
+    "an epoch without a figure": ({"history": [{"epoch": 1}], "best": {"epoch": 1}}, {}, "figure"),
+    "an unknown figure": ({"history": [{**EPOCH, "x": 1}], "best": {**EPOCH, "x": 1}}, {}, "figure"),
+    "seconds beyond any": ({"seconds": 10**400}, {}, "figure"),
+    "whole numbers": ({}, {"now.layers.0.bias": torch.ones(16, dtype=torch.int64)}, "finite"),
+    "no numbers": ({}, {"best.layers.0.bias": torch.full((16,), float("nan"))}, "finite"),
+    "moments of another shape": ({}, {"moments.0": torch.ones(1)}, "shape"),
+    "a generator that is none": ({}, {"generator.cpu": torch.zeros(5, dtype=torch.uint8)}, "RNG"),
+}
+
+
+@pytest.mark.parametrize(("notes", "tensors", "reason"), HOSTILE.values(), ids=HOSTILE)
+def test_a_place_that_somebody_else_made_up(graph, tmp_path, notes, tensors, reason):
+    config = make("mlp", hidden_channels=16)
+    with pytest.raises(Killed):
+        train(graph, config, on_epoch=killed_in(3), keep=Unfinished(tmp_path, {}))
+    rewrite(tmp_path / "seed-0.state", notes, **tensors)
+    with pytest.raises(ResumeError, match=f"is damaged .*{reason}.*; start anew with --force$"):
+        train(graph, config, keep=resumed(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("notes", "tensors", "reason"),
+    [
+        ({"temperature": 1e-300}, {}, "temperature"),
+        ({"temperature": None}, {}, "temperature"),
+        ({}, {"best.layers.0.bias": torch.ones(7)}, "size mismatch"),
+    ],
+    ids=["temperature", "no temperature", "another shape"],
+)
+def test_a_finished_run_that_somebody_else_made_up(graph, tmp_path, notes, tensors, reason):
+    config = make("mlp", hidden_channels=16)
+    repeat(graph, config, range(2), keep=Unfinished(tmp_path, {}))
+    rewrite(tmp_path / "seed-1.state", notes, **tensors)
+    with pytest.raises(ResumeError, match=f"seed-1.state is damaged .*{reason}.*; start anew with --force$"):
+        repeat(graph, config, range(2), keep=resumed(tmp_path))
+
+
+@pytest.mark.parametrize("settings", [3, [1], {"epochs": "x"}, {"unknown": 1}], ids=repr)
+def test_chosen_settings_that_are_none(tmp_path, settings):
+    series = {"format": 1, "identity": {}, "notes": {"settings": settings}}
+    (tmp_path / "series.json").write_text(json.dumps(series))
+    with pytest.raises(ResumeError, match=r"series.json is damaged .*; start anew with --force$"):
+        chosen_before(resumed(tmp_path), make("mlp"))
+
+
+def test_only_what_is_ours_is_copied(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "series.json").write_text("{}")
+    os.mkfifo(kept / "seed-1.state")
+    (kept / "seed-2.state").symlink_to("/dev/zero")
+    (kept / "other").symlink_to("/dev/zero")
+    assert Unfinished(kept, {}).copy_to(tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["series.json"]
 
 
 def test_a_full_disk_is_told_once_and_training_goes_on(graph, tmp_path, full_disk):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.graph import Edges
 from nfcgcn.method.additions import AdditionsConfig, own_layers
-from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv
+from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
 from nfcgcn.method.operations import drop_edges, dropout
 from nfcgcn.settings import rate, setting, takes
 
@@ -25,7 +28,7 @@ class GCNConfig(AdditionsConfig, ClassifierConfig):
     dropout: float = rate(0.5, "dropout on every layer's input")
 
 
-class GCN(NodeClassifier):
+class GCN(LayeredClassifier):
     r"""``num_layers`` graph convolutions.
 
     .. math:: H^{(l)} = \mathrm{ReLU}(\hat A H^{(l-1)} W^{(l)}), \qquad H^{(0)} = X
@@ -54,27 +57,60 @@ class GCN(NodeClassifier):
         """Return ``H(K-1)``: ``[N, channels]``; the scaled features for one layer."""
         return self._hidden(self.scale(x), self._edges(edge_index))
 
-    def forward(self, x: Tensor, edge_index: Edges) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Return class scores before the softmax, ``[N, out_channels]``."""
         x, edges = self.scale(x), self._edges(edge_index)
-        scores: Tensor = self.layers[-1](self._dropped(self._hidden(x, edges)), edges)
-        if not len(self.own):
-            return scores
-        alone: Tensor = self.own[1](self._dropped(F.relu(self.own[0](self._dropped(x)))))
-        return scores + alone
+        last = len(self.layers) - 1
+        scores: Tensor = self.layers[last](self._dropped(self._hidden(x, edges)), hop(edges, last))
+        return self.complete(scores, self._own(first_rows(x, len(scores))))
 
-    def _hidden(self, h: Tensor, edges: Edges) -> Tensor:
+    def _hidden(self, h: Tensor, edges: Any) -> Tensor:
         """Return ``H(K-1)``."""
-        for layer in self.layers[:-1]:
-            h = F.relu(layer(self._dropped(h), edges))
+        for number, layer in enumerate(self.layers[:-1]):
+            h = F.relu(layer(self._dropped(h), hop(edges, number)))
         return h
+
+    def _edges(self, edge_index: Any) -> Any:
+        """Return the edges of this pass: in training, what ``edge_dropout`` leaves."""
+        return drop_edges(edge_index, self.config.edge_dropout, self.training)
+
+    @property
+    def num_hops(self) -> int:
+        """How many graph convolutions there are."""
+        return len(self.layers)
+
+    def read(self, x: Tensor, edge_index: Any) -> Tensor:  # noqa: ARG002
+        """Return ``X W(1)`` and, with ``own_features``, ``X V(1)`` beside it."""
+        x = self.scale(x)
+        first: Tensor = self.layers[0].project(self._dropped(x))  # type: ignore[operator]
+        return torch.cat([first, self._own(x)], dim=1)
+
+    def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``X W(1)`` and ``X V(1)``, which :meth:`read` put side by side."""
+        width = self.layers[0].weight.shape[1]
+        return h[:, :width], h[:, width:]  # type: ignore[misc]
+
+    def onward(self, h: Tensor, number: int) -> Tensor:
+        """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
+        projected: Tensor = self.layers[number].project(self._dropped(F.relu(h)))  # type: ignore[operator]
+        return projected
+
+    def complete(self, h: Tensor, own: Tensor) -> Tensor:
+        """Return the class scores that follow from ``H(K)`` and from ``X V(1)``."""
+        if not len(self.own):
+            return h
+        alone: Tensor = self.own[1](self._dropped(F.relu(own)))
+        return h + alone
+
+    def _own(self, x: Tensor) -> Tensor:
+        """Return ``X V(1)`` for scaled features; no column without ``own_features``."""
+        if not len(self.own):
+            return self.layers[0].weight.new_zeros(len(x), 0)  # type: ignore[union-attr,operator]
+        own: Tensor = self.own[0](self._dropped(x))
+        return own
 
     def _dropped(self, h: Tensor) -> Tensor:
         return dropout(h, self.config.dropout, self.training)  # type: ignore[no-any-return]
-
-    def _edges(self, edge_index: Edges) -> Edges:
-        """Return the edges of this pass: in training, what ``edge_dropout`` leaves."""
-        return drop_edges(edge_index, self.config.edge_dropout, self.training)
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the weights that read the features; the authors' code regularises no others."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.graph import Edges
-from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import Linear
+from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.method.operations import dropout
 from nfcgcn.settings import rate, setting, takes
 
@@ -24,7 +26,7 @@ class MLPConfig(ClassifierConfig):
     dropout: float = rate(0.5, "dropout on every layer's input")
 
 
-class MLP(NodeClassifier):
+class MLP(LayeredClassifier):
     r"""``num_layers`` linear layers on each node's own features; ``edge_index`` is not looked at.
 
     .. math:: H^{(l)} = \mathrm{ReLU}(H^{(l-1)} W^{(l)} + b^{(l)}), \qquad H^{(0)} = X
@@ -55,6 +57,27 @@ class MLP(NodeClassifier):
         h = dropout(self.embed(x, edge_index), self.config.dropout, self.training)
         scores: Tensor = self.layers[-1](h)
         return scores
+
+    @property
+    def num_hops(self) -> int:
+        """How many graph convolutions there are: none."""
+        return 0
+
+    def read(self, x: Tensor, edge_index: Any) -> Tensor:
+        """Return the class scores."""
+        return self.forward(x, edge_index)
+
+    def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the class scores; there is nothing beside them."""
+        return h, h[:, :0]
+
+    def onward(self, h: Tensor, number: int) -> Tensor:
+        """Nothing goes on."""
+        raise NotImplementedError
+
+    def complete(self, h: Tensor, own: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the class scores, which are complete."""
+        return h
 
     def decayed_parameters(self) -> list[nn.Parameter]:
         """List the first layer's weights, as in the code that Kipf and Welling published with their perceptron."""

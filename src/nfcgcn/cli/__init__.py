@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nfcgcn.errors import ConfigError, NFCError, NFCWarning, visible
+from nfcgcn.errors import ConfigError, NFCError, NFCWarning, SilentError, visible
 from nfcgcn.settings import one_line
 
 COMMANDS = {
@@ -31,9 +31,15 @@ COMMANDS = {
         "explore",
         "Open a page on this machine that shows the graph and answers questions about the model.",
     ),
+    "links": ("links", "Predict which nodes should be linked: train, predict pairs, suggest missing links."),
+    "recommend": ("recommend", "Train on who liked what, suggest items to users, compare recommenders."),
     "inspect": (
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",
+    ),
+    "pack": (
+        "pack",
+        "Write a graph that may be larger than memory as a store, a folder that other commands take as GRAPH.",
     ),
     "tune": ("tune", "Search for settings that do better on validation nodes, and write them as a preset."),
     "compare": (
@@ -113,6 +119,8 @@ def main() -> None:
 
 def _explain(error: Exception) -> str | None:
     """Return what to tell the user; "" for nothing, None for an error that is a mistake of ours."""
+    if isinstance(error, SilentError):
+        return ""
     if isinstance(error, NFCError):
         return str(error)
     out_of_memory = isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error)  # torch's

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,8 @@ from nfcgcn import files
 from nfcgcn.cli.console import app, err, make_table, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS
+from nfcgcn.errors import ConfigError
+from nfcgcn.settings import read_number
 from nfcgcn.training import choose_device
 
 bench = typer.Typer(help="Measure the time of the kernels and the models.", no_args_is_help=True)
@@ -203,3 +206,75 @@ def bench_random_walks(
     if theirs is None:
         out.print(f"no comparison: {GENSIM_MISSING}", highlight=False, markup=False)
     out.print(f"{result['hardware']}, {threads} threads", highlight=False)
+
+
+@bench.command("scale")
+def bench_mini_batches(
+    stores: Annotated[
+        list[Path] | None, typer.Argument(metavar="[STORE]...", help="Stores; by default some are generated.")
+    ] = None,
+    nodes: Annotated[
+        str, typer.Option(help="Without STORE: sizes of generated citation graphs, as in 100000,1000000.")
+    ] = "100000,1000000",
+    batch_size: Annotated[int, typer.Option(min=1, help="Training nodes per step.")] = 1024,
+    fan_out: Annotated[str, typer.Option(help="Neighbours per node and graph convolution, as in 10 or 15,10.")] = "10",
+    num_batches: Annotated[int, typer.Option("--batches", min=1, help="Steps per measurement.")] = 20,
+    num_layers: Annotated[int, typer.Option("--layers", min=0, help="Graph convolutions.")] = 2,
+    inference: Annotated[bool, typer.Option("--inference", help="Also compute the scores of all nodes.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+) -> None:
+    """Measure mini-batches: from a store and from memory, as the graph grows, and by two processes instead of one."""
+    from nfcgcn.bench.scale import PYG_MISSING, bench_scale, write_citations
+    from nfcgcn.training import TrainingConfig
+
+    TrainingConfig(fan_out=fan_out)  # type: ignore[arg-type]  # which refuses what is none
+    sizes = [read_number("--nodes", text) for text in nodes.split(",")]
+    if not all(isinstance(size, int) and size >= 100 for size in sizes):
+        raise ConfigError(f"`--nodes` must be whole numbers from 100 up, as in 100000,1000000, got '{nodes}'")
+    if json_file:
+        files.check_writable(json_file)
+    with TemporaryDirectory(prefix="nfcgcn-") as folder, err.status("") as status:
+        if not stores:
+            stores = []
+            for size in sizes:
+                status.update(f"generating {size:,} nodes")
+                stores.append(write_citations(Path(folder), int(size)))
+        result = bench_scale(
+            stores,
+            batch_size=batch_size,
+            fan_out=fan_out,
+            num_batches=num_batches,
+            num_layers=num_layers,
+            inference=inference,
+            say=status.update,
+        )
+    if json_file:
+        files.write_text(json_file, files.to_json(result))
+    _print_scale(result)
+    if result["stores"][0]["sampling"]["pyg_ms_per_batch"] is None:
+        out.print(f"no comparison of drawing: {PYG_MISSING}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"{result['hardware']}, torch {result['versions']['torch']}", highlight=False)
+
+
+def _print_scale(result: dict[str, Any]) -> None:
+    table = make_table("", *(f">{r['nodes']:,} nodes" for r in result["stores"]))
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "from the store, nodes/s": lambda r: f"{r['store']['nodes_per_s']:,.0f}",
+        "from memory, nodes/s": lambda r: f"{r['memory']['nodes_per_s']:,.0f}",
+        "store / memory": lambda r: f"{r['store']['nodes_per_s'] / r['memory']['nodes_per_s']:.2f}",
+        "ms per batch": lambda r: f"{r['store']['ms_per_batch']:.1f}",
+        "own memory, MiB": lambda r: f"{r['store']['own_mib']:,.0f}",
+        "resident with mapped files, MiB": lambda r: f"{r['store']['resident_mib']:,.0f}",
+        "two processes / one, seconds": lambda r: f"{r['two processes']['seconds'] / r['one process']['seconds']:.2f}",
+        "difference of their losses": lambda r: f"{r['loss difference']:.1e}",
+        "drawing neighbours, ms per batch": lambda r: f"{r['sampling']['ms_per_batch']:.1f}",
+    }
+    first = result["stores"][0]
+    if first["sampling"]["pyg_ms_per_batch"] is not None:
+        rows["PyG's NeighborLoader, ms per batch"] = lambda r: f"{r['sampling']['pyg_ms_per_batch']:.1f}"
+    if "inference" in first:
+        rows["scores of all nodes, nodes/s"] = lambda r: f"{r['inference']['nodes_per_s']:,.0f}"
+        rows["their own memory, MiB"] = lambda r: f"{r['inference']['own_mib']:,.0f}"
+    for name, figure in rows.items():
+        table.add_row(name, *(figure(r) for r in result["stores"]))
+    out.print(table)

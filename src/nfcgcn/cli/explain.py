@@ -42,7 +42,7 @@ def explain_run(
     The contributions add up to the difference between the score and the score without features.
     """
     from nfcgcn.inference.explanation import explain, explain_classes
-    from nfcgcn.reports import EXPLORED, class_reasons, find_node, node_reasons, write_cell
+    from nfcgcn.reports import EXPLORED, class_reasons, node_reasons, write_cell
 
     if every_class == (node is not None):
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
@@ -60,14 +60,14 @@ def explain_run(
         reasons = class_reasons(classes, graph, model=saved.model_name, class_name=saved.class_name, top=top)
     else:
         target = None if class_name is None else _class_number(saved, class_name)
-        explanation = explain(saved.model, graph, find_node(graph, node), target=target)
+        explanation = explain(saved.model, graph, node, target=target)
         reasons = node_reasons(explanation, graph, model=saved.model_name, class_name=saved.class_name, top=top)
         if out_file is not None and (run / EXPLORED).exists():
             place = os.path.relpath(run / EXPLORED, out_file.resolve().parent)
             reasons = replace(reasons, explore=f"{quote(place)}#node={quote(node, safe='')}")
     if saved.model.temperature != 1:
         scaling = f"The scores are those before temperature scaling, which divides all by {saved.model.temperature:.3g}"
-        more = f"{scaling}: it changes how sure the model is, but no class and no order of contributions."
+        more = f"{scaling}; probabilities are those after it. It changes no class and no order of contributions."
         reasons = replace(reasons, how=(*reasons.how, more))
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))

@@ -45,7 +45,7 @@ def explore(
     the layout of the picture.
     """
     from nfcgcn.explore import Explorer, Server, Subject, page_file, to_gexf
-    from nfcgcn.reports import EXPLORED, find_node
+    from nfcgcn.reports import EXPLORED
 
     if out_file is not None:
         if out_file.suffix.lower() not in SUFFIXES:
@@ -54,7 +54,7 @@ def explore(
     saved, source = _take_run(run, source)
     graph = source.load() if saved is None else read_graph(saved, source, [])
     explorer = Explorer(Subject(graph, saved, draws), folder=None if saved is None else saved.folder)
-    first = None if node is None else find_node(graph, node)
+    first = None if node is None else graph.find_node(node)
     with err.status("arranging the graph and asking the model"):
         explorer.prepare()
     if out_file is not None and out_file.suffix.lower() == ".gexf":

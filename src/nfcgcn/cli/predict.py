@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, out, warn_of_formulas
+from nfcgcn.cli.console import Lines, app, err, out, warn_of_formulas
+from nfcgcn.cli.prediction_files import BLOCK, Block, check_parquet, ids_of, write_predictions
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import ConfigError, unknown
@@ -22,10 +23,12 @@ from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
-from nfcgcn.inference.prediction import LAYERS, Prediction
-from nfcgcn.inference.run_split import parts_of
+from nfcgcn.inference.pieces import compute, in_pieces
+from nfcgcn.inference.prediction import LAYERS
+from nfcgcn.kernels.threads import one_pool
 from nfcgcn.settings import read_assignments
 from nfcgcn.training import choose_device
+from nfcgcn.training.ranks import device_of_rank, is_first, joined
 
 LONGEST_ID = 1000
 """Most characters of an id in an .npz file, in which every text takes as much room as the longest."""
@@ -43,7 +46,7 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def predict(
     run: RunArgument,
     source: GraphSource,
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV file to write.")],
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .csv or .parquet file to write.")],
     draws: Annotated[
         int,
         typer.Option(min=1, help="Average over this many draws of neighbours and add a column `uncertainty`."),
@@ -58,7 +61,7 @@ def predict(
     assignments: OptionsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write the class of each node, and the probability of every class, to a CSV file.
+    """Write the class of each node, and the probability of every class, to a CSV or Parquet file.
 
     Further columns: the probability of the class (`confidence`), how far it is ahead of the second (`margin`), the
     label that the graph has (`true_label`), and whether the run used the node to train, val or test (`split`).
@@ -67,22 +70,43 @@ def predict(
     must have the same features. With --draws the column `uncertainty` holds the standard deviation, over the draws, of
     the probability of the node's class.
     """
-    chosen = choose_device(device)
+    chosen = device_of_rank(choose_device(device))
+    check_parquet(out_file)
     saved = checkpoint.load_run(run)
-    files.check_writable(out_file)
+    if is_first():
+        files.check_writable(out_file)
+    else:
+        err.quiet = out.quiet = True
     graph = extend_graph(saved, read_graph(saved, source, assignments or []), add_nodes, add_edges)
     shown = np.flatnonzero(graph.labels < 0) if only_missing else np.arange(graph.num_nodes)
-    prediction = inference.predict_proba(saved.model, graph, draws=draws, device=chosen)
-    rows = list(_rows(saved, graph, prediction, shown, uncertain=draws > 1))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    files.write_text(out_file, text.getvalue())
+    with joined(chosen) as ranks:
+        block = _blocks(saved, graph, draws, chosen, out_file)
+        if not ranks.is_first:
+            return
+        classes = write_predictions(out_file, saved, graph, shown, block)
+        for line in _summary(saved, graph, classes, shown):
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _blocks(run: SavedRun, graph: Graph, draws: int, device: torch.device, out_file: Path) -> Callable[[Ints], Block]:
+    """Return what gives the probabilities of some nodes; of a graph in a store they are never all in memory."""
+    if draws == 1 and in_pieces(run.model, graph):
+        with one_pool():
+            folder = out_file.resolve().parent if is_first() else None
+            scores = compute(run.model, graph, device=device, folder=folder, say=_say())
+        return lambda nodes: (inference.softmax(run.model, torch.from_numpy(scores[nodes])), None)
+    prediction = inference.predict_proba(run.model, graph, draws=draws, device=device)
     if prediction.draws < draws:
-        err.print(f"{saved.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
-    warn_of_formulas(cell for row in rows for cell in (*row[:2], row[4]))
-    for line in _summary(saved, graph, prediction, shown):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
-    out.print(f"predictions: {out_file}", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"{run.model_name} reads all neighbours: there is nothing to draw, and the uncertainty is 0")
+    uncertainty = prediction.uncertainty if draws > 1 else None
+    return lambda nodes: (prediction.probabilities[nodes], None if uncertainty is None else uncertainty[nodes])
+
+
+def _say() -> Callable[[int, int], None]:
+    """Return what hears of progress: a line now and then, also in a terminal."""
+    lines = Lines()
+    return lambda done, total: lines.show(f"{done:,} of {total:,} rows of all layers")
 
 
 @app.command()
@@ -119,8 +143,7 @@ def embed(
     write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}.get(out_file.suffix)
     if write is None:
         raise ConfigError(f"`--out` must end in .npz, .parquet or .csv, got '{out_file.name}'")
-    if out_file.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write an .npz file")
+    check_parquet(out_file)
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))
     chosen = choose_device(device)
@@ -161,24 +184,8 @@ def _learn(
         return graph, inference.embed(net, graph)
 
 
-def _rows(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints, *, uncertain: bool) -> Iterator[list[str]]:
-    classes = [run.class_name(c) for c in range(run.num_classes)]
-    known = ["confidence", "margin", "true_label", "split"]
-    yield ["id", "label", *known, *(f"p_{name}" for name in classes), *(["uncertainty"] if uncertain else [])]
-    probabilities = prediction.probabilities[shown]
-    highest = np.sort(np.pad(probabilities, ((0, 0), (1, 0))), axis=1)[:, -2:]  # of a single class the second is 0
-    ids, parts = _ids(graph), parts_of(graph, run.split)
-    predicted, spread = prediction.classes.tolist(), prediction.uncertainty.tolist()
-    for row, node in enumerate(shown.tolist()):
-        second, first = highest[row].tolist()
-        label = "" if graph.labels[node] < 0 else graph.class_name(int(graph.labels[node]))
-        numbers = [*probabilities[row].tolist(), *([spread[node]] if uncertain else [])]
-        texts = [str(ids[node]), classes[predicted[node]], f"{first:.6g}", f"{first - second:.6g}", label, parts[node]]
-        yield [*texts, *(f"{number:.6g}" for number in numbers)]
-
-
-def _summary(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints) -> Iterator[str]:
-    counts = np.bincount(prediction.classes[shown], minlength=run.num_classes)
+def _summary(run: SavedRun, graph: Graph, classes: Ints, shown: Ints) -> Iterator[str]:
+    counts = np.bincount(classes, minlength=run.num_classes)
     shares = ", ".join(f"{run.class_name(c)}: {count}" for c, count in enumerate(counts.tolist()))
     if len(shown) < graph.num_nodes:
         yield f"{len(shown)} of {graph.num_nodes} nodes have no label; {shares}"
@@ -187,7 +194,7 @@ def _summary(run: SavedRun, graph: Graph, prediction: Prediction, shown: Ints) -
     labels = run.read_labels(graph)
     labelled = int((graph.labels >= 0).sum())
     if labelled:
-        met = int(((labels == prediction.classes) & (labels >= 0)).sum())
+        met = int(((labels == classes) & (labels >= 0)).sum())
         yield (
             f"{met} of the graph's {labelled} labels met, {100 * met / labelled:.2f} %; "
             "no test accuracy where the run was trained on some of these nodes"
@@ -213,9 +220,18 @@ def _write_parquet(path: Path, graph: Graph, embedding: Floats) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {"id": list(_ids(graph)), **{f"h{i}": column for i, column in enumerate(embedding.T)}}
     with files.new_file(path) as file:
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+        writer: Any = None
+        try:
+            for at in range(0, max(1, graph.num_nodes), BLOCK):
+                nodes = np.arange(at, min(at + BLOCK, graph.num_nodes))
+                numbers = {f"h{i}": column for i, column in enumerate(embedding[nodes].T)}
+                table = pyarrow.table({"id": ids_of(graph, nodes), **numbers})
+                writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()
 
 
 def _write_csv(path: Path, graph: Graph, embedding: Floats) -> None:

@@ -11,9 +11,13 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.cli.links_page import write_links_page
+from nfcgcn.cli.recommend_page import write_recommendation_page
 from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
+from nfcgcn.links.run_folder import is_link_run
+from nfcgcn.recommendation.run_folder import is_recommender
 from nfcgcn.reports import EXPLORED, Page, render, render_comparison
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
 from nfcgcn.training.scores import reliability
@@ -44,6 +48,10 @@ def report(
     elif device is not None:
         what = "a run" if is_run else "a comparison"
         raise ConfigError(f"--device is for the page of the reproduction; {folder} holds {what}")
+    elif is_run and is_link_run(folder):
+        write_links_page(folder)
+    elif is_run and is_recommender(folder):
+        write_recommendation_page(folder)
     elif is_run:
         write_run_page(folder)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from nfcgcn import files
 from nfcgcn.cli.console import err
 from nfcgcn.config.registry import SELECTED, Config, make_config
 from nfcgcn.config.selection import Selection
+from nfcgcn.errors import ConfigError
 from nfcgcn.evaluation import environment, processor
 from nfcgcn.graph import Graph
 from nfcgcn.search.fingerprint import fingerprint
 from nfcgcn.training import Unfinished
+from nfcgcn.training.ranks import current
 
 
 def open_series(
@@ -46,6 +49,11 @@ def open_series(
         "device": device.type,
         "processor": processor(device),
     }
+    if config.training.fan_out is not None:
+        # Dropout masks depend on the parts of a batch, and so on the number of processes if that is theirs.
+        identity["batch_parts"] = config.training.batch_parts or current().count
+    current().agree("graph", identity["graph"])
+    current().agree("command or version", hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16])
     series = Unfinished(folder / files.UNFINISHED, identity)
     if not resume:
         series.clear()
@@ -68,7 +76,12 @@ def remember_choice(series: Unfinished, selection: Selection) -> None:
 def chosen_before(series: Unfinished, config: Config) -> Config | None:
     """Return the settings that were chosen when the series began; None if none were."""
     settings = series.notes.get("settings")
-    return None if settings is None else replace(make_config(config.name, settings=settings), preset=SELECTED)
+    if settings is None:
+        return None
+    try:
+        return replace(make_config(config.name, settings=settings), preset=SELECTED)
+    except ConfigError as error:
+        raise series.refusal(error) from error
 
 
 def say_what_is_left(series: Unfinished, seeds: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, visible
 from nfcgcn.graph import Graph
-from nfcgcn.inference.checkpoint import SavedRun
+from nfcgcn.inference.checkpoint import SavedGraph
 from nfcgcn.inference.run_tables import remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
 
@@ -35,7 +35,8 @@ class GraphSource:
         str | None,
         typer.Argument(
             metavar="GRAPH",
-            help="A name from `nfcgcn datasets`, an .npz or .pt file, or a folder with tables nodes.csv and edges.csv.",
+            help="A name from `nfcgcn datasets`, an .npz or .pt file, a store, or a folder with tables nodes.csv and "
+            "edges.csv.",
         ),
     ] = None
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
@@ -94,7 +95,7 @@ class GraphSource:
 
     def load(self, options: Mapping[str, Any] | None = None, *, encoding: Mapping[str, Any] | None = None) -> Graph:
         """Read the graph; with the ``encoding`` of a run, read tables as they were read for that run."""
-        columns = self._columns()
+        columns = self.columns()
         if self.path is not None:
             with err.status(f"reading {escape(self.path)}"):
                 graph = datasets.load(Path(self.path), **columns, encoding=encoding)
@@ -115,7 +116,7 @@ class GraphSource:
         options = {name: value for name, value in own.items() if value is not None}
         return remember_tables(Path(self.path), self.edges, options)
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""
         options = {
             "edges": self.edges,
@@ -134,31 +135,39 @@ class GraphSource:
         return {key: value for key, value in options.items() if value}
 
 
-def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``source`` of a command by the options of `GraphSource`."""
-    hints = get_type_hints(command, include_extras=True)
-    options = get_type_hints(GraphSource, include_extras=True)
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name != "source":
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
-            continue
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
-            for f in fields(GraphSource)
-        ]
+def takes_options(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the parameter ``source`` of a command by one option per field of `kind`, a dataclass."""
+    options = get_type_hints(kind, include_extras=True)
 
-    def wrapped(**values: Any) -> None:
-        source = GraphSource(**{f.name: values.pop(f.name) for f in fields(GraphSource)})
-        command(source=source, **values)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name != "source":
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+                continue
+            parameters += [
+                inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
+                for f in fields(kind)
+            ]
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+        def wrapped(**values: Any) -> None:
+            source = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            command(source=source, **values)
+
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapped
+
+    return decorate
 
 
-def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -> Graph:
+takes_graph = takes_options(GraphSource)
+"""Replaces the parameter ``source`` of a command by the options of `GraphSource`."""
+
+
+def read_graph(run: SavedGraph, source: GraphSource, assignments: Sequence[str]) -> Graph:
     """Read a graph to use a run on, in the same way as the run's own graph; refuse a graph with other features.
 
     A dataset keeps the options of the run, unless they are given. Without GRAPH, the dataset of the run is read.
@@ -180,7 +189,7 @@ def read_graph(run: SavedRun, source: GraphSource, assignments: Sequence[str]) -
     return graph
 
 
-def _read_remembered(run: SavedRun, memory: Mapping[str, Any]) -> Graph:
+def _read_remembered(run: SavedGraph, memory: Mapping[str, Any]) -> Graph:
     """Read the graph of the run again, from the files that it was trained on."""
     nodes, edges = remembered_paths(memory)
     options = {f.name: memory["options"].get(f.name, f.default) for f in fields(GraphSource) if f.name not in PLACES}
@@ -189,7 +198,7 @@ def _read_remembered(run: SavedRun, memory: Mapping[str, Any]) -> Graph:
     return graph
 
 
-def extend_graph(run: SavedRun, graph: Graph, nodes: Path | None, edges: Path | None) -> Graph:
+def extend_graph(run: SavedGraph, graph: Graph, nodes: Path | None, edges: Path | None) -> Graph:
     """Return the graph with new nodes and edges from tables, read as the run's own were."""
     if nodes is None and edges is None:
         return graph

@@ -26,12 +26,14 @@ from nfcgcn.evaluation import Repeat, TestScores, UnfinishedError, describe, maj
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference.checkpoint import Scored
+from nfcgcn.inference.pieces import compute, in_pieces
 from nfcgcn.inference.transfer import settings_of_run, starting_weights
 from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
 from nfcgcn.reports import counted, write_score
 from nfcgcn.settings import one_line, read_assignments
 from nfcgcn.training import DivergedError, Monitor, choose_device
+from nfcgcn.training.ranks import device_of_rank, is_first, joined, processes, wanted
 from nfcgcn.training.scores import SCORES
 from nfcgcn.training.tracking import TensorBoardTracker, check_tensorboard
 
@@ -75,6 +77,16 @@ def train(
             help="Also train a perceptron, which does not see the edges; by default for a graph of your own.",
         ),
     ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Training nodes per step; by default all, or 1024 in mini-batches.")
+    ] = None,
+    fan_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Train in mini-batches: neighbours drawn per node and graph convolution, as in 10 or 15,10. "
+            "By default only where a full step does not fit into memory."
+        ),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
     ] = None,
@@ -104,7 +116,8 @@ def train(
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
     flags = (("split", split), ("precision", precision), ("monitor", monitor))
-    settings |= {key: value for key, value in flags if value}
+    flags += (("batch_size", batch_size), ("fan_out", fan_out))
+    settings |= {key: value for key, value in flags if value is not None}
     saved = None if init is None else checkpoint.load_run(init)
     if saved is not None:
         if choose:
@@ -114,12 +127,15 @@ def train(
         choose = False
         settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings  # type: ignore[dict-item]
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
-    chosen = choose_device(device)
+    chosen = device_of_rank(choose_device(device))
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
-    files.check_free(folder, force=force, resume=resume)
-    for path in (json_file, track_dir and track_dir / "seed-0"):
-        if path:
-            files.check_writable(path)
+    if is_first():
+        files.check_free(folder, force=force, resume=resume)
+        for path in (json_file, track_dir and track_dir / f"seed-{first_seed}" / "events"):
+            if path:
+                files.check_writable(path)
+    else:
+        err.quiet = out.quiet = True
     graph, tables = source.load(options), source.remember()
     if graph.given is not None:
         settings.setdefault("split", "given")
@@ -133,18 +149,23 @@ def train(
     if config.preset == SUGGESTED:
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
-    choosing = choose or (choose is None and config.preset == SUGGESTED)
-    series = open_series(
-        folder,
-        graph,
-        config,
-        first_seed=first_seed,
-        choosing=choosing,
-        device=chosen,
-        resume=resume,
-        start=start,
-    )
-    with interruptible() as interruption:
+    config, why = config.in_batches(graph, processes=processes())
+    if why:
+        err.print(why, highlight=False, markup=False, soft_wrap=True)
+    choosing = choose or (choose is None and config.preset == SUGGESTED and config.training.fan_out is None)
+    if choosing and wanted():
+        raise ConfigError("--select is for one process; choose settings with it first, then train with several")
+    with interruptible() as interruption, joined(chosen) as ranks:
+        series = open_series(
+            folder,
+            graph,
+            config,
+            first_seed=first_seed,
+            choosing=choosing,
+            device=chosen,
+            resume=resume,
+            start=start,
+        )
         failure: UnfinishedError | None = None
         try:
             if choosing and (chosen_settings := chosen_before(series, config)) is not None:
@@ -153,14 +174,15 @@ def train(
                 selection = choose_settings(graph, config, seed=first_seed, held=settings, device=chosen)
                 remember_choice(series, selection)
                 config = selection.config
-            wanted, at_once = range(first_seed, first_seed + seeds), jobs or available()
-            left = say_what_is_left(series, wanted)
-            track = None if track_dir is None else TensorBoardTracker(track_dir, settings=config.values)
+            all_seeds, at_once = range(first_seed, first_seed + seeds), jobs or available()
+            left = say_what_is_left(series, all_seeds)
+            tracks = track_dir is not None and ranks.is_first
+            track = TensorBoardTracker(track_dir, settings=config.values) if tracks and track_dir else None
             with training_bar(left * config.training.epochs) as on_epoch:
                 repeats: Sequence[Repeat] = repeat(
                     graph,
                     config,
-                    wanted,
+                    all_seeds,
                     device=chosen,
                     jobs=at_once,
                     on_epoch=on_epoch,
@@ -184,6 +206,10 @@ def train(
         if (source.dataset is None if baselines is None else baselines) and whole and model != "mlp":
             simple = _perceptron(graph, config, repeats, source.dataset, chosen, at_once)
         interruption.hold()
+        shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
+        scored = _scored(graph, shown, chosen)
+        if not ranks.is_first:
+            return
         result = describe(
             graph,
             config,
@@ -195,10 +221,8 @@ def train(
         )
         result["selection"] = series.notes.get("selection")
         result["interrupted"] = result["interrupted"] or len(repeats) < seeds
-        shown = max(repeats, key=lambda r: config.training.stopping.merit(r.run.best))
         with files.new_folder(folder, force=force, resume=True) as draft:
             runs = {r.seed: r.run for r in repeats}
-            scored = _scored(graph, shown, chosen)
             checkpoint.save_run(draft, graph, result, runs, shown.seed, scored, shown.split, tables)
             resumable = result["interrupted"] and series.copy_to(draft / files.UNFINISHED)
         if json_file:
@@ -241,7 +265,10 @@ def _scored(graph: Graph, shown: Repeat, device: torch.device) -> Scored:
     pictured = np.arange(len(nodes))
     if len(nodes) > MOST_PICTURED:
         pictured = generator(shown.seed, "picture").choice(pictured, MOST_PICTURED, replace=False)
-    hidden = shown.model.embed(graph.x.to(device), shown.model.edges_of(graph).to(device)).cpu()
+    if in_pieces(shown.model, graph):
+        hidden = torch.from_numpy(compute(shown.model, graph, nodes[pictured], layer="last", device=device))
+    else:
+        hidden = shown.model.embed(graph.x.to(device), shown.model.edges_of(graph).to(device)).cpu()
     if hidden.layout != torch.strided:
         hidden = hidden.to_sparse()
     rows = hidden.index_select(0, torch.from_numpy(nodes[pictured]))

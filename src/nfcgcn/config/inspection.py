@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
 from nfcgcn.config.registry import Config, suggest
+from nfcgcn.data.store.arrays import row_blocks
 from nfcgcn.errors import GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Graph, Split
 
@@ -29,6 +30,8 @@ def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
     >>> facts["nodes"], facts["isolated_nodes"], round(facts["homophily"], 2)
     (1797, 0, 0.96)
     """
+    nonzeros = 0 if isinstance(graph.features, np.ndarray) else graph.features.nnz
+    graph.make_room("edges and features", 24 * graph.adjacency.nnz + 24 * nonzeros)
     suggestions = suggest(graph, model)
     bandwidth = suggestions["bandwidth"].value if "bandwidth" in suggestions else None
     return {
@@ -52,10 +55,14 @@ def inspect(graph: Graph, *, model: str = "nfc-gcn") -> dict[str, Any]:
 def homophily(graph: Graph) -> float | None:
     """Return which share of the edges between labelled nodes join nodes of the same class; None without such edges."""
     a = graph.adjacency
-    source = graph.labels[np.repeat(np.arange(graph.num_nodes), np.diff(a.indptr))]
-    target = graph.labels[a.indices]
-    labelled = (source >= 0) & (target >= 0)
-    return float(np.mean(source[labelled] == target[labelled])) if labelled.any() else None
+    alike = total = 0
+    for first, stop in row_blocks(a.indptr):
+        source = np.repeat(graph.labels[first:stop], np.diff(a.indptr[first : stop + 1]))
+        target = graph.labels[a.indices[a.indptr[first] : a.indptr[stop]]]
+        labelled = (source >= 0) & (target >= 0)
+        total += int(labelled.sum())
+        alike += int((source[labelled] == target[labelled]).sum())
+    return alike / total if total else None
 
 
 def check_classes(graph: Graph) -> None:

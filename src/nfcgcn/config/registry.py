@@ -21,12 +21,16 @@ from nfcgcn.data import DATASETS
 from nfcgcn.data.splits import NUM_VAL, Rule, make_split
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Split
-from nfcgcn.memory import available, check_memory
+from nfcgcn.memory import available, check_memory, in_words
 from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.method.model import NFCGCN, NFCGCNConfig
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting, settings_of
 from nfcgcn.training import TrainingConfig
+from nfcgcn.training.batch_steps import BATCH_SIZE
+from nfcgcn.training.batches import AHEAD
+from nfcgcn.training.fan_out import FanOut
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -206,7 +210,7 @@ class Config:
             raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
         self.check_memory(graph)
         model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
-        model.edges_of(graph)  # refuses weights that the model cannot use
+        model.check_weights(graph)
         return model
 
     def build_for(self, num_features: int, num_classes: int, *, seed: int) -> NodeClassifier:
@@ -244,7 +248,58 @@ class Config:
         per_node += 12 * layers * sizes.get("hidden_channels", 0) * sizes.get("heads", 1) + 4 * graph.num_classes
         # A weight, its gradient and Adam's two means; a layer's module and its part of the backward pass.
         fixed = 16 * weights + 8 * sizes.get("samples", 0) + 2**14 * layers
-        return fixed + graph.num_nodes * per_node + self._composed(graph)
+        if self.training.fan_out is not None:
+            return fixed + self._composed(graph) + self._batch_memory(graph, per_node)
+        return fixed + graph.num_nodes * per_node + self._composed(graph) + _tensors(graph)
+
+    def _batch_memory(self, graph: Graph, per_node: int) -> float:
+        """Estimate the bytes of the batches that are there at a time, with the features that they read."""
+        assert self.training.fan_out is not None  # noqa: S101
+        reached = float(self.training.batch_size or BATCH_SIZE) / (self.training.batch_parts or 1)
+        for size in self.training.fan_out.sizes(self.model_hops):
+            reached = min(reached * (1 + size), graph.num_nodes)
+        rows = min(reached * getattr(self.model, "bandwidth", 1), graph.num_nodes)
+        entries = graph.features.nnz / max(1, graph.num_nodes) if graph.is_sparse else graph.num_features
+        return (AHEAD + 1) * rows * (8 + 12 * entries) + 4 * reached * per_node
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether the model can train in mini-batches."""
+        return issubclass(MODELS[self.name].model, LayeredClassifier)
+
+    def in_batches(self, graph: Graph, *, processes: int = 1) -> tuple[Config, str | None]:
+        """Return the config with mini-batches where a full step would not fit, and a line that says why.
+
+        A graph that is in memory and whose steps fit trains in full steps, unless `fan_out` says otherwise or there are
+        several processes, which can share mini-batches only.
+        """
+        if self.training.fan_out is not None:
+            return self, None
+        needed = self.memory(graph)
+        if processes > 1:
+            reason = f"{processes} processes share them"
+        elif graph.store is not None and self.training.batch_size is not None:
+            reason = "the graph lies in a store"
+        elif needed > available() + _gpu_memory(needed):
+            reason = f"a full step would need about {in_words(needed)} of memory, and {in_words(available())} are free"
+        else:
+            return self, None
+        size = self.training.batch_size or BATCH_SIZE
+        changed = replace(self, training=replace(self.training, batch_size=size, fan_out=FanOut(FAN_OUT)))
+        if not self.is_layered or changed.memory(graph) > available():
+            if processes > 1:
+                raise ConfigError(f"several processes can train nfc-gcn, nfc-gcn-2d, gcn and mlp, not {self.name}")
+            return self, None
+        drawn = f" and draws {FAN_OUT} neighbours per node and graph convolution" if changed.model_hops else ""
+        return (
+            changed,
+            f"trains in mini-batches, as {reason}: a step takes {size:,} nodes{drawn} (--batch-size, --fan-out)",
+        )
+
+    @property
+    def model_hops(self) -> int:
+        """How many graph convolutions a model has that can train in mini-batches."""
+        return 0 if self.name == "mlp" else int(getattr(self.model, "num_layers", 0))
 
     def _composed(self, graph: Graph) -> float:
         """Return the bytes of the node-feature convolution times the next matrix: what runs if it is linear."""
@@ -267,6 +322,14 @@ class Config:
         except (RuntimeError, OverflowError):  # more than torch can count
             return math.inf
         return sum(weight.numel() for weight in model.parameters())
+
+
+def _tensors(graph: Graph) -> float:
+    """Estimate the bytes of the tensors that a full step makes of a graph in a store: edges, adjacency, features."""
+    if graph.store is None:
+        return 0.0
+    entries = graph.features.nnz if graph.is_sparse else graph.features.size / 3
+    return 100.0 * graph.adjacency.nnz + 12.0 * entries
 
 
 def _gpu_memory(needed: float) -> float:
@@ -317,7 +380,13 @@ def suggest(graph: Graph, model: str = "nfc-gcn") -> dict[str, Suggestion]:
     6
     """
     made = _entry(model).model
-    own = suggestions.for_nfc_gcn(graph) if made is NFCGCN else suggestions.for_gcn() if made is GCN else {}
+    own: dict[str, Suggestion] = {}
+    if made is NFCGCN:
+        own = suggestions.for_nfc_gcn(graph)
+    elif made is GCN:
+        own = suggestions.for_gcn()
+    elif not made.reads_features:
+        own = suggestions.for_vectors()
     found = {**suggestions.for_any_model(graph), **own}
     return found if made.reads_features else {name: s for name, s in found.items() if name != "feature_scale"}
 
@@ -328,6 +397,8 @@ def _entry(name: str) -> ModelEntry:
     return MODELS[name]
 
 
+FAN_OUT = 10
+"""Neighbours per node and graph convolution where mini-batches are chosen by themselves."""
 SUGGESTED = "suggested"
 """The preset's name in a config whose settings :func:`suggest` chose."""
 SELECTED = "selected"

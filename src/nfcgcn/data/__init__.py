@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nfcgcn.data import citations, digits, formats, planetoid, planetoid_files
 from nfcgcn.data.formats.edges import UnknownEdges
 from nfcgcn.data.formats.roles import Columns
+from nfcgcn.data.store import is_store, open_store
 from nfcgcn.data.structure import structural_features
-from nfcgcn.errors import DatasetError, unknown
+from nfcgcn.errors import ConfigError, DatasetError, unknown
 from nfcgcn.graph import Graph
 
 __all__ = ["DATASETS", "Dataset", "at_hand", "describe", "is_own", "load", "structural_features"]
@@ -93,7 +95,8 @@ def load(
     Args:
         name: a name from ``nfcgcn datasets``, which is never taken as a path; the path of an .npz or .pt file (PyG's
             ``Data``), of a table of nodes (.csv, .tsv, .parquet), or of a folder with nodes.csv and edges.csv, or with
-            the same tables in another format; a data frame of nodes; a graph of NetworkX or igraph.
+            the same tables in another format; of a store (see :func:`nfcgcn.write_store`); a data frame of nodes; a
+            graph of NetworkX or igraph; PyG's ``Data``.
         data_dir: the folder with the Planetoid files, which only "cora", "citeseer" and "pubmed" need. Without it, they
             are searched in ``$NFCGCN_DATA/planetoid``, then in the user's cache; if they are in neither, they are
             downloaded into the cache.
@@ -124,10 +127,16 @@ def load(
         "source": source, "target": target, "weight": weight, "directed": directed, "unknown_edges": unknown_edges,
         "features": features, "encoding": encoding,
     }  # fmt: skip
+    own = not isinstance(name, str | PathLike) or is_own(name)
+    if own and options:
+        raise ConfigError(unknown("option of a graph", next(iter(options)), given))
     options |= {key: value for key, value in given.items() if not _is_default(value)}
     if not isinstance(name, str | PathLike):
         return formats.from_memory(name, **options)
-    if is_own(name):
+    if own and is_store(Path(name)):
+        formats.refuse_options(Path(name), options)
+        return open_store(name)
+    if own:
         return formats.read(name, **options)
     name = str(name)
     dataset = describe(name)

@@ -8,6 +8,8 @@ follow Zipf's law; each class prefers its own part of the vocabulary, its topic.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +29,7 @@ TOPIC_SHARE = 0.3
 FILL = 0.25
 """At most this share of all possible pairs may be edges, so that drawing pairs until enough differ stays fast."""
 BLOCK = 2**20
-"""Words drawn at a time; limits the memory."""
+"""Words or edges drawn at a time; limits the memory."""
 
 
 def generate(
@@ -45,6 +47,44 @@ def generate(
     All classes have the same size. A node has about ``words`` different words out of ``features``, as ones in a sparse
     matrix. Time and memory grow with nodes and edges; the same options give the same graph.
     """
+    drawn = draw(
+        nodes=nodes, seed=seed, classes=classes, features=features, words=words, degree=degree, homophily=homophily
+    )
+    keys = drawn.edges
+    edges = np.stack([keys // nodes, keys % nodes])
+    counts, columns = zip(*drawn.words, strict=True)
+    indices, starts = np.concatenate(columns), np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    bags = sp.csr_array((np.ones(len(indices), np.float32), indices, starts), shape=(nodes, features))
+    return Graph.from_edges(edges, bags, labels=drawn.labels, name="citations", class_names=drawn.class_names)
+
+
+class Drawn(NamedTuple):
+    """A drawn graph before it is put together."""
+
+    labels: Ints
+    edges: Ints
+    """Each edge once, as ``low * nodes + high``, sorted."""
+    words: Iterator[tuple[Ints, npt.NDArray[np.int32]]]
+    """Some nodes at a time: how many words each has, and all these words, sorted for each node."""
+    num_features: int
+    class_names: list[str]
+
+
+def draw(
+    *,
+    nodes: int,
+    seed: int,
+    classes: int,
+    features: int,
+    words: int,
+    degree: float,
+    homophily: float,
+    in_pieces: bool = False,
+) -> Drawn:
+    """Check the options of :func:`generate` and draw; words are drawn as they are asked for.
+
+    With ``in_pieces`` less memory must be there, as nobody will hold all words.
+    """
     nodes = check_integer("nodes", nodes, low=2)
     seed = check_integer("seed", seed, low=0)
     classes = check_integer("classes", classes, low=2, high=nodes)
@@ -52,22 +92,22 @@ def generate(
     words = check_integer("words", words, low=1, high=max(1, features // 2))
     homophily = check_number("homophily", homophily, low=0, high=1)
     degree = check_number("degree", degree, low=0, high=_highest_degree(nodes, classes, homophily))
-    _check_memory(nodes=nodes, features=features, words=words, degree=degree)
+    _check_memory(in_pieces=in_pieces, nodes=nodes, features=features, words=words, degree=degree)
 
     rng = generator(seed, "data")
     labels = rng.permutation(np.arange(nodes, dtype=np.int64) % classes)
     edges = _draw_edges(labels, num_edges=round(nodes * degree / 2), homophily=homophily, rng=rng)
-    bags = _draw_words(labels, vocabulary=features, words=words, rng=rng)
-    return Graph.from_edges(
-        edges, bags, labels=labels, name="citations", class_names=[f"class {c}" for c in range(classes)]
-    )
+    drawn = _draw_words(labels, vocabulary=features, words=words, rng=rng)
+    return Drawn(labels, edges, drawn, features, [f"class {c}" for c in range(classes)])
 
 
-def _check_memory(**options: float) -> None:
+def _check_memory(*, in_pieces: bool, **options: float) -> None:
     """Refuse a graph for which there is not enough memory, and name the option that lies furthest above its default."""
     nodes, edges = options["nodes"], options["nodes"] * options["degree"] / 2
     # Measured with a million nodes: 90 bytes per node, 125 per edge while edges are drawn, 20 per word, 60 per feature.
     needed = 90 * nodes + max(120 * edges, 40 * edges + 16 * nodes * options["words"]) + 60 * options["features"]
+    if in_pieces:
+        needed = 60 * nodes + 40 * edges + 60 * options["features"]
     usual = inspect.signature(generate).parameters
     name = max(options, key=lambda option: options[option] / usual[option].default)
     check_memory(needed, f"`{name}` {options[name]:g}", "lower it")
@@ -119,13 +159,23 @@ def _draw_edges(labels: Ints, *, num_edges: int, homophily: float, rng: np.rando
     ends = _Ends(labels, rng)
     num_inside = round(num_edges * homophily)
     # First ends come at even steps along the weights: every node gets its share to within one, so few are isolated.
-    first = ends.at((np.arange(num_edges) + rng.random()) / max(1, num_edges))
+    offset = rng.random()
     inside = rng.permutation(num_edges) < num_inside
-    kept = _new_pairs(first, ends.partners(first, inside), labels, inside, n)
+    pieces = [np.zeros(0, np.int64)]
+    for begin in range(0, num_edges, BLOCK):
+        some = inside[begin : begin + BLOCK]
+        first = ends.at((np.arange(begin, begin + len(some)) + offset) / max(1, num_edges))
+        pieces.append(_new_pairs(first, ends.partners(first, some), labels, some, n))
+    kept = np.concatenate(pieces)
+    pieces.clear()
+    kept = _distinct(kept)
     for _ in range(1000):
         kept.sort()
-        same = labels[kept // n] == labels[kept % n]
-        missing = {True: num_inside - int(same.sum()), False: num_edges - num_inside - int((~same).sum())}
+        num_same = sum(
+            int((labels[piece // n] == labels[piece % n]).sum())
+            for piece in (kept[begin : begin + BLOCK] for begin in range(0, len(kept), BLOCK))
+        )
+        missing = {True: num_inside - num_same, False: num_edges - num_inside - (len(kept) - num_same)}
         if not any(missing.values()):
             break
         more = []
@@ -135,7 +185,7 @@ def _draw_edges(labels: Ints, *, num_edges: int, homophily: float, rng: np.rando
             drawn = _new_pairs(first, ends.partners(first, inside), labels, inside, n)
             more.append(rng.permutation(drawn[~_contains(kept, drawn)])[:number])
         kept = np.concatenate([kept, *more])
-    return np.stack([kept // n, kept % n])
+    return kept
 
 
 def _new_pairs(first: Ints, second: Ints, labels: Ints, inside: npt.NDArray[np.bool_], n: int) -> Ints:
@@ -147,7 +197,7 @@ def _new_pairs(first: Ints, second: Ints, labels: Ints, inside: npt.NDArray[np.b
 
 def _distinct(keys: Ints) -> Ints:
     # Since NumPy 2.3, np.unique hashes integers; that took many times as long as sorting nearly sorted keys.
-    keys = np.sort(keys)
+    keys.sort()
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return np.asarray(keys[first])
@@ -160,7 +210,9 @@ def _contains(ordered: Ints, keys: Ints) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _draw_words(labels: Ints, *, vocabulary: int, words: int, rng: np.random.Generator) -> sp.csr_array:
+def _draw_words(
+    labels: Ints, *, vocabulary: int, words: int, rng: np.random.Generator
+) -> Iterator[tuple[Ints, npt.NDArray[np.int32]]]:
     num_classes = int(labels.max()) + 1
     frequency = 1 / np.arange(1.0, vocabulary + 1)
     # Words are given to the topics in turn, by rank, so that no topic has all the frequent ones.
@@ -172,7 +224,6 @@ def _draw_words(labels: Ints, *, vocabulary: int, words: int, rng: np.random.Gen
     draws = _draws_for(words, frequency, start, stop)
 
     step = max(1, int(BLOCK / draws))
-    counts, indices = [], []
     for begin in range(0, len(labels), step):
         block = labels[begin : begin + step]
         rows = np.repeat(np.arange(len(block)), np.maximum(rng.poisson(draws, len(block)), 1))
@@ -183,11 +234,7 @@ def _draw_words(labels: Ints, *, vocabulary: int, words: int, rng: np.random.Gen
         position += np.where(on_topic, start[topic], 0.0)
         drawn = by_topic[np.minimum(np.searchsorted(sums, position, side="right"), vocabulary - 1)]
         keys = _distinct(rows * vocabulary + drawn)
-        counts.append(np.bincount(keys // vocabulary, minlength=len(block)))
-        indices.append((keys % vocabulary).astype(np.int32))
-    columns = np.concatenate(indices)
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return sp.csr_array((np.ones(len(columns), np.float32), columns, indptr), shape=(len(labels), vocabulary))
+        yield np.bincount(keys // vocabulary, minlength=len(block)), (keys % vocabulary).astype(np.int32)
 
 
 def _draws_for(words: int, frequency: Floats, start: Floats, stop: Floats) -> float:

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from nfcgcn.errors import DatasetError
+from nfcgcn.files import cache_folder
 
 BASE_URL = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/"
 """The repository's last commit, of 2016."""
@@ -108,15 +109,9 @@ def _folder(name: str, data_dir: str | PathLike[str] | None) -> Path | None:
 
 
 def _cache() -> Path | None:
-    """Return the folder for downloads, or None if NFCGCN_CACHE is not set and pooch is not installed."""
-    root = os.environ.get("NFCGCN_CACHE")
-    if root:
-        return Path(root).expanduser() / "planetoid"
-    try:
-        import pooch
-    except ImportError:
-        return None
-    return Path(pooch.os_cache("nfcgcn")) / "planetoid"
+    """Return the folder for downloads; None if there is none, see :func:`nfcgcn.files.cache_folder`."""
+    folder = cache_folder()
+    return None if folder is None else folder / "planetoid"
 
 
 def _read_checked(path: Path, remedy: str) -> bytes:

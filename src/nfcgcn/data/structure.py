@@ -35,8 +35,9 @@ Doubles = npt.NDArray[np.float64]
 def structural_features(adjacency: Any, features: Structure = DEFAULT) -> sp.csr_array | Floats:
     r"""Return features of the nodes of a graph that follow from its edges: ``[N, D]``, float32.
 
-    `adjacency` is a SciPy matrix ``[N, N]`` whose entries are weights of edges, symmetric, such as
-    ``Graph.adjacency``. With :math:`d` the sums of its rows, ``features`` is one of
+    `adjacency` is a SciPy matrix ``[N, N]`` whose entries are weights of edges, such as ``Graph.adjacency``. Where the
+    two directions of an edge differ, the larger weight counts; loops do not. With :math:`d` the sums of its rows,
+    ``features`` is one of
 
     - "spectral": the first eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, at most 16, without the very first, which only
       repeats the degrees. Each connected part has its own, and zeros in the columns that it is too small for. A vector
@@ -59,8 +60,9 @@ def structural_features(adjacency: Any, features: Structure = DEFAULT) -> sp.csr
         got = list(adjacency.shape) if sp.issparse(adjacency) else type(adjacency).__name__
         raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
     matrix = sp.csr_array(adjacency, dtype=np.float64)
-    if (matrix != matrix.T).nnz or (matrix.data < 0).any() or not np.isfinite(matrix.data).all():
-        raise GraphError("`adjacency` must be symmetric, of finite weights from 0 up; `Graph.from_scipy` makes it so")
+    if (matrix.data < 0).any() or not np.isfinite(matrix.data).all():
+        raise GraphError("`adjacency` must hold finite weights from 0 up; `adjacency != 0` has the edges alone")
+    matrix = sp.csr_array(matrix.maximum(matrix.T))
     matrix.setdiag(0)
     matrix.eliminate_zeros()
     if features == "one-hot":

@@ -30,7 +30,6 @@ from nfcgcn.inference.run_folder import (
     WEIGHTS,
     CheckpointError,
     Scored,
-    parse,
     read_checked,
     read_config,
     read_model,
@@ -105,19 +104,13 @@ def save_run(
         (folder / name).write_bytes(content)
 
 
-@dataclass(frozen=True)
-class SavedRun:
-    """The contents of a run folder: the model, and what is needed to apply it to another graph."""
+@dataclass(frozen=True, kw_only=True)
+class SavedGraph:
+    """What a run folder says about the graph of training, and what is needed to read that graph, or another, again."""
 
     folder: Path
-    model: NodeClassifier
-    model_name: str
-    settings: dict[str, Any]
-    seed: int
     num_features: int
-    num_classes: int
     feature_names: tuple[str, ...] | None
-    class_names: tuple[str, ...] | None
     dataset: str
     dataset_options: dict[str, Any] | None
     """The options of the built-in dataset it was trained on; None for any other training graph."""
@@ -127,26 +120,6 @@ class SavedRun:
     """Whether the edges of the training graph had weights."""
     tables: dict[str, Any] | None = None
     """Where the training graph was read from, see :mod:`run_tables`; None for a built-in dataset."""
-    split: dict[str, Ints] | None = None
-    """What each node was used for, see :mod:`run_split`; None if the folder does not say."""
-
-    def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
-        rows = {
-            "model": self.model_name,
-            "trained on": self.dataset,
-            "features": f"{self.num_features:,}",
-            "classes": ", ".join(self.class_name(label) for label in range(min(self.num_classes, 12)))
-            + " and more" * (self.num_classes > 12),
-            "seed": str(self.seed),
-            "settings": ", ".join(f"{name} {value}" for name, value in self.settings.items()),
-        }
-        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-        return f"<table><caption>{escape(str(self.folder))}</caption>{cells}</table>"
-
-    def class_name(self, label: int) -> str:
-        """Name a class as the training graph did."""
-        return self.class_names[label] if self.class_names is not None else str(label)
 
     def check_features(self, graph: Graph) -> None:
         """Raise an error that names the differing columns if `graph` does not have the features of the training graph.
@@ -180,6 +153,38 @@ class SavedRun:
                 f"'{graph.name}' has the features of the training graph in another order: column {place} is "
                 f"{theirs[place]!r}, in training it was {ours[place]!r}; put the columns in the order of training"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRun(SavedGraph):
+    """The contents of a run folder: the model, and what is needed to apply it to another graph."""
+
+    model: NodeClassifier
+    model_name: str
+    settings: dict[str, Any]
+    seed: int
+    num_classes: int
+    class_names: tuple[str, ...] | None
+    split: dict[str, Ints] | None = None
+    """What each node was used for, see :mod:`run_split`; None if the folder does not say."""
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = {
+            "model": self.model_name,
+            "trained on": self.dataset,
+            "features": f"{self.num_features:,}",
+            "classes": ", ".join(self.class_name(label) for label in range(min(self.num_classes, 12)))
+            + " and more" * (self.num_classes > 12),
+            "seed": str(self.seed),
+            "settings": ", ".join(f"{name} {value}" for name, value in self.settings.items()),
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(str(self.folder))}</caption>{cells}</table>"
+
+    def class_name(self, label: int) -> str:
+        """Name a class as the training graph did."""
+        return self.class_names[label] if self.class_names is not None else str(label)
 
     def read_labels(self, graph: Graph) -> Ints:
         """Return the labels of `graph` as the run numbers its classes; -1 for no label or an unknown class.
@@ -238,8 +243,8 @@ def load_outcome(folder: Path | str) -> Outcome:
         config = read_config(folder)
         if TEST_NODES not in config["sha256"]:
             raise CheckpointError(f"{folder} has no {TEST_NODES}, from which its report could be drawn; train again")
-        result = parse(read_checked(folder, RESULT, config))
-        epochs = [parse(line) for line in read_checked(folder, METRICS, config).splitlines()]
+        result = files.parse_json(read_checked(folder, RESULT, config))
+        epochs = [files.parse_json(line) for line in read_checked(folder, METRICS, config).splitlines()]
         return Outcome(
             result=result,
             histories=[[epoch for epoch in epochs if epoch["seed"] == seed] for seed in result["seeds"]],

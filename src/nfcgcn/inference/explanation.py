@@ -85,7 +85,7 @@ class Explanation:
     features: sp.csr_array
     """``[N, D]``: the values of the features."""
     probabilities: Doubles
-    """``[C]``: the softmax of the node's scores."""
+    """``[C]``: those of :func:`nfcgcn.predict_proba`, after temperature scaling, if the model has it."""
 
     def top(self, count: int | None = None) -> list[Contribution]:
         """List the largest contributions of either sign, largest first; without a `count` all that are not 0."""
@@ -132,12 +132,12 @@ class ClassExplanation:
 
 @one_pool()
 @torch.enable_grad()
-def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | None = None) -> Explanation:
+def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int | None = None) -> Explanation:
     """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
 
-    The neighbours are those that prediction draws. If the model scales features, the contributions are those of the
-    scaled features and are listed under the original ones. Cost: one pass of the model, and work that grows with the
-    node's neighbourhood.
+    `node` is the name of a node or its number. The neighbours are those that prediction draws. If the model scales
+    features, the contributions are those of the scaled features and are listed under the original ones. Cost: one pass
+    of the model, and work that grows with the node's neighbourhood.
 
     >>> import nfcgcn
     >>> graph = nfcgcn.load("citations", nodes=200, features=50)
@@ -146,6 +146,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     >>> abs(explanation.baseline + parts - explanation.score) < 1e-4
     True
     """
+    node = graph.find_node(node) if isinstance(node, str) else int(node)
     if not 0 <= node < graph.num_nodes:
         raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
     path = make_path(model, graph, np.array([node]))
@@ -154,7 +155,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
     target = predicted if target is None else target
     if not 0 <= target < len(scores):
         raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
-    integral = _integrate(path, lambda scores: scores[0, target])
+    integral = integrate(path, lambda scores: scores[0, target])
     slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
     contributions = path.contributions(integral.points)
     score = float(scores[target])
@@ -172,7 +173,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int, *, target: int | Non
         method=integral.method,
         error=score - integral.baseline - float(contributions.sum()),
         features=sp.csr_array(graph.features),
-        probabilities=scores.softmax(0).numpy(),
+        probabilities=(scores.double() / model.temperature).softmax(0).numpy(),
     )
 
 
@@ -198,7 +199,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
         if not len(chosen):
             classes.append(ClassExplanation(target, 0, 0.0, 0.0, np.zeros(graph.num_features), "exact", 0.0))
             continue
-        integral = _integrate(path, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
+        integral = integrate(path, lambda scores, c=chosen, t=target: scores[c, t].mean())  # type: ignore[misc]
         contributions = np.asarray(path.contributions(integral.points).sum(axis=0)).ravel()
         score = float(scores[chosen, target].mean())
         error = score - integral.baseline - float(contributions.sum())
@@ -252,7 +253,7 @@ class _Slope(NamedTuple):
     gradient: Tensor
 
 
-def _integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
+def integrate(path: FeaturePath, choose: Callable[[Tensor], Tensor]) -> _Integral:
     """Find points and weights for which the weighted gradients add up to the change in the score.
 
     Over any part of the path the true change is known, and so is the error of the points in that part. The error of

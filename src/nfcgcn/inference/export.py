@@ -1,4 +1,4 @@
-"""A model as a program that runs without this package: ``torch.export``, for any number of nodes and edges.
+"""A model as a program that runs without this package, for any number of nodes and edges: ``torch.export`` or ONNX.
 
 The model's own forward pass is traced, with the formulas of :mod:`nfcgcn.method` in plain PyTorch.
 """
@@ -42,13 +42,14 @@ def export(
     neighbours: Literal["drawn", "given"] = "drawn",
     notes: Mapping[str, Any] | None = None,
 ) -> ExportedProgram:
-    """Return a model as a program for any number of nodes and edges; with a `path`, also write it as .pt2.
+    """Return a model as a program for any number of nodes and edges; with a `path`, also write it as .pt2 or .onnx.
 
     The program takes dense float32 features ``[N, D]`` before any scaling and ``edge_index [2, E]``, and returns class
     scores before the softmax. It runs wherever PyTorch does, without this package. NFC-GCN's draws the neighbours that
     the model draws; with ``slot_order="similarity"``, neighbours whose similarities are equal but for rounding may
     change places. With ``neighbours="given"`` it takes a neighbour table ``[N, n]`` as a third input, as
-    ``model.nfc.table(x, edge_index)`` returns it. `notes`, plain JSON values, are written into the file, together with
+    ``model.nfc.table(x, edge_index)`` returns it; so does every NFC-GCN in an .onnx file, as ONNX lacks the whole
+    numbers that a draw needs. `notes`, plain JSON values, are written into the file, together with
     the names and shapes of the program's inputs. NFC-GCN, GCN, FastGCN, MLP and JK-Net can be exported.
 
     >>> import torch, nfcgcn
@@ -62,6 +63,8 @@ def export(
 
     model = copy.deepcopy(model).cpu().float().eval()
     example = _example(model)
+    if path is not None and Path(path).suffix.lower() == ".onnx":
+        neighbours = "given"
     whole = model
     if isinstance(model, NFCGCN) and neighbours == "drawn":
         del example["neighbours"]
@@ -74,6 +77,11 @@ def export(
         program = trace(whole, tuple(example.values()), dynamic_shapes=shapes)
     if path is not None:
         takes = {name: [free[name].get(axis, n) for axis, n in enumerate(t.shape)] for name, t in example.items()}
+        if Path(path).suffix.lower() == ".onnx":
+            from nfcgcn.inference.onnx_file import to_onnx
+
+            write_bytes(Path(path), to_onnx(program, takes, (NOTES, dict(notes or {}))))
+            return program
         buffer = io.BytesIO()
         save(program, buffer, extra_files={NOTES: json.dumps({"takes": takes, **(notes or {})}, indent=2)})
         write_bytes(Path(path), buffer.getvalue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, NFCError, unknown
-from nfcgcn.graph import Edges, Floats, Graph, Ints
+from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.inference.pieces import Layer, compute, in_pieces
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import NodeFeatureConv
 
-Layer = Literal["last", "first", "scores"]
 LAYERS: tuple[str, ...] = get_args(Layer)
 MOST_BYTES = 4 << 30
 """The largest representation that :func:`embed` makes."""
@@ -58,9 +58,7 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
     >>> predict(nfcgcn.GCN(50, 8, 2, 7), graph).shape
     (200,)
     """
-    model.to(device).eval()
-    scores = model(graph.x.to(device), model.edges_of(graph).to(device))
-    classes: Ints = scores.argmax(1).cpu().numpy()
+    classes: Ints = _scores(model, graph, device).argmax(1).cpu().numpy()
     return classes
 
 
@@ -69,11 +67,27 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
 def predict_with_confidence(
     model: NodeClassifier, graph: Graph, nodes: Ints, *, device: torch.device | str = "cpu"
 ) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """Return the predicted class of every node, ``[N]``, and the class probabilities of `nodes`, ``[nodes, C]``."""
-    model.to(device).eval()
-    scores = model(graph.x.to(device), model.edges_of(graph).to(device))
+    """Return the predicted class of every node, ``[N]``, and the class probabilities of `nodes`, ``[nodes, C]``.
+
+    Of a graph in a store, only what `nodes` need is computed, and the classes of all other nodes are -1.
+    """
+    if in_pieces(model, graph):
+        some = torch.from_numpy(compute(model, graph, nodes, device=device)[nodes])
+        predicted: Ints = np.full(graph.num_nodes, -1, np.int64)
+        predicted[nodes] = some.argmax(1).numpy()
+        return predicted, softmax(model, some)
+    scores = _scores(model, graph, device)
     classes: Ints = scores.argmax(1).cpu().numpy()
-    return classes, _softmax(model, scores[torch.from_numpy(nodes).to(device)])
+    return classes, softmax(model, scores[torch.from_numpy(nodes).to(device)])
+
+
+def _scores(model: NodeClassifier, graph: Graph, device: torch.device | str) -> Tensor:
+    """Return the class scores of every node: of a graph in a store layer by layer, else at once."""
+    if in_pieces(model, graph):
+        return torch.from_numpy(compute(model, graph, device=device))
+    model.to(device).eval()
+    scores: Tensor = model(graph.x.to(device), model.edges_of(graph).to(device))
+    return scores
 
 
 @one_pool()
@@ -97,16 +111,14 @@ def predict_proba(
     """
     if draws < 1:
         raise ConfigError(f"`draws` must be at least 1, got {draws}")
-    model.to(device).eval()
-    x, edge_index = graph.x.to(device), model.edges_of(graph).to(device)
     samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     num_draws = draws if samplers else 1
-    mean = _probabilities(model, x, edge_index)
+    mean = softmax(model, _scores(model, graph, device))
     squares = np.zeros_like(mean)
     # Welford's recurrence: probabilities that never change have a deviation of exactly 0.
     for draw in range(1, num_draws):
         with _drawn(samplers, draw):
-            probabilities = _probabilities(model, x, edge_index)
+            probabilities = softmax(model, _scores(model, graph, device))
         change = probabilities - mean
         mean += change / (draw + 1)
         squares += change * (probabilities - mean)
@@ -119,7 +131,7 @@ def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[
     """Return the class probabilities of every node for one of the model's draws, ``[N, C]``; draw 0 is evaluation's."""
     samplers = [part for part in model.eval().modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     with _drawn(samplers, draw):
-        return _probabilities(model, graph.x, graph.edge_index)
+        return softmax(model, _scores(model, graph, "cpu"))
 
 
 @one_pool()
@@ -138,13 +150,16 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
     """
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))
+    if layer == "first" and not isinstance(model, NFCGCN):
+        raise ConfigError(
+            f"a {type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
+        )
+    if in_pieces(model, graph):
+        return compute(model, graph, layer=layer, device=device)
     model.to(device).eval()
     x, edge_index = graph.x.to(device), model.edges_of(graph).to(device)
     if layer == "first":
-        if not isinstance(model, NFCGCN):
-            raise ConfigError(
-                f"a {type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
-            )
+        assert isinstance(model, NFCGCN)  # noqa: S101
         check_size(graph.num_nodes, model.nfc.out_channels)
         h = model.nfc(model.scale(x), edge_index)
     elif layer == "last":
@@ -169,11 +184,8 @@ def check_size(num_nodes: int, channels: int) -> None:
         )
 
 
-def _probabilities(model: NodeClassifier, x: Tensor, edge_index: Edges) -> npt.NDArray[np.float64]:
-    return _softmax(model, model(x, edge_index))
-
-
-def _softmax(model: NodeClassifier, scores: Tensor) -> npt.NDArray[np.float64]:
+def softmax(model: NodeClassifier, scores: Tensor) -> npt.NDArray[np.float64]:
+    """Return the class probabilities that follow from scores."""
     probabilities: npt.NDArray[np.float64] = (scores.double() / model.temperature).softmax(1).cpu().numpy()
     return probabilities
 

@@ -7,14 +7,13 @@ and a file that is not the one that was written is recognised by its sha256.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,11 @@ from nfcgcn.graph import Floats, Ints
 from nfcgcn.inference.run_split import check_split
 from nfcgcn.inference.run_tables import is_memory
 from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.training.calibration import is_temperature
+
+Built = TypeVar("Built", bound=torch.nn.Module)
+
+Built = TypeVar("Built", bound=torch.nn.Module)
 
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
@@ -36,9 +40,14 @@ CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
 WEIGHTS, TEST_NODES, SPLIT = "weights.safetensors", "test_nodes.safetensors", "split.safetensors"
 MOST_BYTES = 256 * 2**20
 """No file but the weights may be larger."""
-MOST_TEMPERATURE = 1e6
+MOST_CLASSES = 100_000
+"""With more, the scores of all nodes for all classes would not fit into memory; a page names them all."""
+LINKS = "links"
+"""What a run folder of link prediction says of itself, as its `task`; it is read by :mod:`nfcgcn.links.run_folder`."""
 MOST_HEADER = 16 * 2**20
 """Most bytes that the names and shapes of the weights may take."""
+RECOMMEND = "recommend"
+"""What the folder of a recommender says of itself, as its `task`."""
 
 
 class CheckpointError(NFCError):
@@ -81,11 +90,17 @@ def reading(folder: Path) -> Iterator[None]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return what config.json holds, with all values of the right kinds."""
-    config = parse(files.read_regular(folder / CONFIG, MOST_BYTES))
+    config = files.parse_json(files.read_regular(folder / CONFIG, MOST_BYTES))
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} must hold an object")
+    if config.get("task") == LINKS:
+        raise CheckpointError(
+            f"{folder} holds a run of link prediction; use it with `nfcgcn links predict` or `suggest`"
+        )
     version = config.get("format")
     if type(version) is not int or version not in (3, FORMAT):
+        if config.get("task") == RECOMMEND:
+            raise CheckpointError(f"{folder} holds a recommender; use it with `nfcgcn recommend for`")
         if "format" not in config:
             raise ValueError("`format` is missing")
         raise CheckpointError(
@@ -123,7 +138,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "settings": ("a table of settings", lambda v: _is_table(v, str, int, float, bool, type(None))),
     "seed": ("a whole number of at least 0", _is_count),
     "num_features": ("a whole number of at least 0", _is_count),
-    "num_classes": ("a whole number of at least 0", _is_count),
+    "num_classes": (f"a whole number up to {MOST_CLASSES:,}", lambda v: _is_count(v) and v <= MOST_CLASSES),
     "feature_names": ("a list of names, or null", _is_names),
     "class_names": ("a list of names, or null", _is_names),
     "dataset": ("text", lambda v: isinstance(v, str)),
@@ -131,22 +146,10 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "encoding": ("a table, or null", lambda v: v is None or isinstance(v, dict)),
     "weighted": ("true or false", lambda v: isinstance(v, bool)),
     "sha256": ("a table of checksums", lambda v: _is_table(v, str)),
-    "temperature": ("a number above 0", lambda v: type(v) in (int, float) and 0 < v <= MOST_TEMPERATURE),
+    "temperature": ("a number from 0.01 to 100", is_temperature),
     "tables": ("a table, or null", lambda v: v is None or is_memory(v)),
 }
 """What each value of config.json must be."""
-
-
-def parse(text: bytes) -> Any:
-    """Read JSON, in which every number must be finite."""
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text:.40} is not a finite number")
-    return number
 
 
 def read_checked(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
@@ -162,16 +165,23 @@ def _check_sum(name: str, content: bytes, config: Mapping[str, Any]) -> None:
 
 
 def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeClassifier:
-    """Build the model and load its weights, after their names, shapes and types were found to be the model's."""
+    """Build the model and load its weights."""
 
     def build() -> NodeClassifier:
         return settings.build_for(config["num_features"], config["num_classes"], seed=config["seed"])
 
+    model = read_weights(path, build, config, num_layers=getattr(settings.model, "num_layers", 0))
+    model.temperature = float(config["temperature"])
+    return model
+
+
+def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, Any], *, num_layers: int) -> Built:
+    """Build a model and load its weights, after their names, shapes and types were found to be the model's."""
     with files.open_regular(path, files.MAX_BYTES) as file:
         start, header = _read_header(file)
         # Each layer has weights. Without this, a million layers would be built before they are found to be too many.
-        if getattr(settings.model, "num_layers", 0) > len(header):
-            raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {settings.model.num_layers} layers")
+        if num_layers > len(header):
+            raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {num_layers} layers")
         with torch.device("meta"):  # shapes alone, without memory
             empty = build()
         expected = {name: list(tensor.shape) for name, tensor in empty.state_dict().items()}
@@ -193,7 +203,6 @@ def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeC
             raise ValueError(f"'{name}' in {WEIGHTS} holds a number that is not finite")
     model = build()
     model.load_state_dict(state)
-    model.temperature = float(config["temperature"])
     return model.eval()
 
 
@@ -204,7 +213,7 @@ def _read_header(file: BinaryIO) -> tuple[bytes, dict[str, Any]]:
     if len(length) < 8 or size > min(MOST_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise ValueError(f"{WEIGHTS} is cut short")
     text = file.read(size)
-    header = parse(text)
+    header = files.parse_json(text)
     if not isinstance(header, dict):
         raise ValueError(f"the header of {WEIGHTS} must be an object")
     header.pop("__metadata__", None)

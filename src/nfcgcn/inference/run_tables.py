@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nfcgcn.data.formats import find_tables
+from nfcgcn.data.store.layout import is_store, meta_of
 from nfcgcn.errors import DatasetError
 from nfcgcn.files import is_folder, open_regular, reading
 
@@ -18,9 +19,12 @@ BLOCK = 2**20
 def remember_tables(nodes: Path, edges: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return paths and checksums of the files of a graph, and the `options` that they were read with.
 
-    `nodes` is a table, a folder with tables, or a file that holds the whole graph.
+    `nodes` is a table, a folder with tables, a file that holds the whole graph, or a store, whose `meta.json` has the
+    checksums of all its files.
     """
-    if is_folder(nodes):
+    if is_store(nodes):
+        nodes = meta_of(nodes)
+    elif is_folder(nodes):
         nodes, edges = find_tables(nodes)
     files = {
         name: {"path": str(path.resolve()), "sha256": _sha256(path)}

@@ -142,13 +142,18 @@ def _gather_rows(h: Tensor, table: Tensor) -> Tensor:
 def _propagate(h: Tensor, edges: Any, self_weight: float = 1.0) -> Any:
     if isinstance(edges, Sparse):
         return sparse_product(edges, h)
+    if isinstance(edges, Tensor) and edges.layout == torch.sparse_csr:
+        # The transpose is for the gradient alone.
+        return sparse_product(with_transpose(edges) if h.requires_grad else Sparse(edges, edges, edges), h)
     if h.device.type not in ("cpu", "cuda"):
         return NotImplemented
     return sparse_product(normalised_adjacency(edges, len(h), h.dtype, self_weight), h)
 
 
 @accelerates(sampling.draw_rows)
-def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Any:
+def _draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int, nodes: Tensor | None = None) -> Any:
+    if nodes is not None:
+        return NotImplemented
     if starts.is_cuda and not triton_refusal():
         from nfcgcn.kernels.gpu import neighbour_draw as gpu
 

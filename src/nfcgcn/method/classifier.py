@@ -60,12 +60,16 @@ class NodeClassifier(nn.Module, ABC):
 
     def edges_of(self, graph: Graph) -> Edges:
         """Return the edges of `graph` as this model takes them; weights that it cannot use are refused."""
+        self.check_weights(graph)
+        return graph.edges
+
+    def check_weights(self, graph: Graph) -> None:
+        """Refuse a graph whose edges have weights that this model cannot use."""
         if graph.is_weighted and not self.takes_weights:
             raise GraphError(
                 f"the edges of '{graph.name}' have weights, which a {type(self).__name__} cannot use; "
                 "read the graph without weights, or choose another model"
             )
-        return graph.edges
 
     def score_nodes(self, x: Tensor, edge_index: Any, nodes: Tensor) -> Tensor:
         """Return the class scores of `nodes`.

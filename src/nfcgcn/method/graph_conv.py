@@ -37,7 +37,11 @@ class GraphConv(nn.Module):
 
     def forward(self, x: Rows, edge_index: Edges) -> Tensor:
         """Return ``A_hat x W``."""
-        return propagate(multiply(x, self.weight), edge_index, self.self_weight)
+        return propagate(self.project(x), edge_index, self.self_weight)
+
+    def project(self, x: Rows) -> Tensor:
+        """Return ``x W``, which is then propagated."""
+        return multiply(x, self.weight)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.weight.shape[0]}, {self.weight.shape[1]})"

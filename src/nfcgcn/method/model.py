@@ -14,8 +14,9 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Edges, edge_parts
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.additions import AdditionsConfig, StackConfig, own_layers
-from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
+from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv, Linear
+from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
 from nfcgcn.method.operations import add_bias, drop_edges, dropout, multiply, propagate
 from nfcgcn.method.stacked_conv import StackedConv
@@ -40,7 +41,7 @@ class NFCGCNConfig(AdditionsConfig, StackConfig, NodeFeatureConvConfig, Classifi
             raise ConfigError("`classifier` must be none with `num_layers` 0, where a linear layer classifies already")
 
 
-class NFCGCN(NodeClassifier):
+class NFCGCN(LayeredClassifier):
     r"""Node-feature convolution, then ``num_layers`` graph convolutions.
 
     .. math:: H^{(0)} = \mathrm{NFC}(X), \qquad H^{(l)} = \mathrm{ReLU}(\hat A H^{(l-1)} W^{(l)}), \; l = 1 \ldots K
@@ -121,17 +122,26 @@ class NFCGCN(NodeClassifier):
         )
         if not len(self.own):
             return h
+        x = first_rows(x, len(h))
         return torch.cat([h, self.own[0](dropout(x, self.config.map_dropout, self.training))], dim=1)
+
+    @property
+    def num_hops(self) -> int:
+        """How many graph convolutions there are, ``K``."""
+        return len(self.layers)
+
+    @property
+    def embed_hops(self) -> int:
+        """How many of them come before what :meth:`embed` returns."""
+        return max(0, len(self.layers) - (self.classifier is None))
 
     def finish(self, h: Tensor, edge_index: Any, neighbours: Tensor | None = None) -> Tensor:
         """Return the class scores that follow from what :meth:`read` returns; a stack needs the neighbour table."""
-        h, own = self._split(h) if len(self.own) else (h, None)
+        h, own = self.split(h)
         if neighbours is not None and len(self.stack):
             h = multiply(self._deepen(h, neighbours), self.last_matrix)
-        if own is None:
-            return self._classify(h, edge_index)
-        alone: Tensor = self.own[1](dropout(F.relu(own), self.config.dropout, self.training))
-        return self._classify(h, edge_index) + alone
+        alone = self._alone(own)
+        return self._sum(self._convolve(h, edge_index), alone)
 
     def _deepen(self, h: Tensor, neighbours: Tensor) -> Tensor:
         """Return the last convolution's output, from what :meth:`read` returns of the first."""
@@ -141,42 +151,65 @@ class NFCGCN(NodeClassifier):
             h = layer(dropout(F.relu(h), self.config.map_dropout, self.training), neighbours)
         return dropout(h, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
 
-    def _split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``H(0) W`` and ``X V(1)``, which :meth:`read` put side by side."""
         width = self.first_matrix.shape[1]
-        return h[:, :width], h[:, width:]
+        return (h[:, :width], h[:, width:]) if len(self.own) else (h, h[:, :0])
 
-    def _classify(self, h: Tensor, edge_index: Any) -> Tensor:
-        """Return the class scores that follow from ``H(0) W``."""
+    def complete(self, h: Tensor, own: Tensor) -> Tensor:
+        """Return the class scores that follow from ``H(K)`` before its ReLU and from ``X V(1)``."""
+        return self._sum(h, self._alone(own))
+
+    def _alone(self, own: Tensor) -> Tensor | None:
+        """Return what ``X V(1)``, a node's own features, adds to its scores."""
+        if not len(self.own):
+            return None
+        alone: Tensor = self.own[1](dropout(F.relu(own), self.config.dropout, self.training))
+        return alone
+
+    def _sum(self, h: Tensor, alone: Tensor | None) -> Tensor:
+        scores = self._classify(h)
+        return scores if alone is None else scores + alone[: len(scores)]
+
+    def _classify(self, h: Tensor) -> Tensor:
+        """Return the class scores that follow from ``H(K)`` before its ReLU, or for ``K = 0`` from ``H(0) W``."""
         if self.classifier is None:
-            return self._convolve(h, edge_index)
+            return h
         if not len(self.layers):
             return add_bias(h, self.classifier.bias)
-        scores: Tensor = self.classifier(F.relu(self._convolve(h, edge_index)))
+        scores: Tensor = self.classifier(F.relu(h))
         return scores
 
     def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
         """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``H(0) W(1)``."""
         edge_index = drop_edges(edge_index, self.config.edge_dropout, self.training)
-        h = propagate(h, edge_index, self.config.self_weight)
-        for layer in self.layers[1 : -1 if without_last else None]:
-            h = layer(dropout(F.relu(h), self.config.dropout, self.training), edge_index)
+        if len(self.layers):
+            h = propagate(h, hop(edge_index, 0), self.config.self_weight)
+        for number, layer in enumerate(self.layers[1 : -1 if without_last else None], 1):
+            h = layer(self._rectified(h), hop(edge_index, number))
         return h
+
+    def onward(self, h: Tensor, number: int) -> Tensor:
+        """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
+        projected: Tensor = self.layers[number].project(self._rectified(h))  # type: ignore[operator]
+        return projected
+
+    def _rectified(self, h: Tensor) -> Tensor:
+        return dropout(F.relu(h), self.config.dropout, self.training)  # type: ignore[no-any-return]
 
     def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
-        depth = len(self.layers) - (self.classifier is None)
         if len(self.stack):
             neighbours = self.nfc.table(self.scale(x), edge_index, neighbours)
-            h = self._deepen(self._split(self.read(x, edge_index, neighbours))[0], neighbours)
-            if depth <= 0:
+            h = self._deepen(self.split(self.read(x, edge_index, neighbours))[0], neighbours)
+            if not self.embed_hops:
                 return h
             h = multiply(h, self.last_matrix)
-        elif depth <= 0:
+        elif not self.embed_hops:
             laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
             return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
         else:
-            h, _ = self._split(self.read(x, edge_index, neighbours))
+            h, _ = self.split(self.read(x, edge_index, neighbours))
         h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.graph import Edges
 from nfcgcn.method.acceleration import accelerated, prepare
 from nfcgcn.method.additions import DrawConfig
+from nfcgcn.method.hops import Hops
 from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_slots
 from nfcgcn.settings import rate, setting, takes
 
@@ -153,14 +153,14 @@ class NodeFeatureConv(nn.Module):
         """Draw the filters again (Glorot, uniform)."""
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, x: Tensor, edge_index: Edges | None = None, *, neighbours: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Any = None, *, neighbours: Tensor | None = None) -> Tensor:
         """Return ``h(0)``; without a neighbour table ``[N, bandwidth]``, one is drawn from the edges."""
         return node_feature_conv(x, self.table(x, edge_index, neighbours), self.weight, **self._options())
 
     def project(
         self,
         x: Tensor,
-        edge_index: Edges | None,
+        edge_index: Any,
         matrix: Tensor,
         *,
         neighbours: Tensor | None = None,
@@ -182,7 +182,7 @@ class NodeFeatureConv(nn.Module):
             "backend": c.backend,
         }
 
-    def table(self, x: Tensor, edge_index: Edges | None, neighbours: Tensor | None = None) -> Tensor:
+    def table(self, x: Tensor, edge_index: Any, neighbours: Tensor | None = None) -> Tensor:
         """Return the neighbour table ``[N, bandwidth]``: the one given, or the one drawn from the edges."""
         num_nodes, bandwidth = x.shape[0], self.config.bandwidth
         if x.shape[1] != self.in_channels:
@@ -191,6 +191,10 @@ class NodeFeatureConv(nn.Module):
             return neighbours if torch.compiler.is_exporting() else check_table(neighbours, num_nodes, bandwidth)
         if edge_index is None:
             raise GraphError("the layer needs `edge_index` to draw neighbours from, or a table as `neighbours`")
+        if isinstance(edge_index, Hops):
+            if edge_index.table is None:
+                raise GraphError("these hops have no neighbour table, which a node-feature convolution needs")
+            return edge_index.table
         draw = next_draw() if self.training and self.config.resample == "epoch" else self.draw
         table = neighbour_table(
             edge_index,

@@ -51,8 +51,10 @@ def propagate(h: Tensor, edges: Edges, self_weight: float = 1.0) -> Tensor:
 
     Edges run from ``edge_index[0]`` to ``edge_index[1]``, as in PyTorch Geometric; degrees add up the weights of
     arriving edges, which are 1 unless the edges have weights. Every node has exactly one loop, of weight ``w``
-    (`self_weight`), whether or not there are loops among the edges.
+    (`self_weight`), whether or not there are loops among the edges. A CSR matrix in place of edges is taken as it is.
     """
+    if isinstance(edges, Tensor) and edges.layout == torch.sparse_csr:
+        return edges @ h
     edge_index, given = edge_parts(edges)
     source, target = edge_index[0], edge_index[1]
     weight = (source != target).to(h.dtype)

@@ -121,7 +121,7 @@ def _edge_similarity(x: Tensor, edge_index: Tensor) -> Floats:
 
 
 def draw_seed(seed: int, draw: int) -> int:
-    """Return what the numbers of one of a seed's draws are hashed from."""
+    """Return the number from which this draw of a seed is hashed."""
     return hash_seed(seed, "neighbours", draw)
 
 
@@ -131,14 +131,16 @@ def next_draw() -> int:
 
 
 @accelerated
-def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Tensor:
+def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int, nodes: Tensor | None = None) -> Tensor:
     """Return each node and `size` of its neighbours, ``[N, size + 1]``, of CSR lists ``starts`` and ``neighbours``.
+
+    ``nodes`` says whose lists these are if they are not those of all nodes in order.
 
     These are the first steps of a Fisher-Yates shuffle, on positions only: step t swaps position t with a position
     drawn from t on; what that position holds by then follows from the earlier draws.
     """
     degrees = starts.diff()
-    nodes = torch.arange(len(degrees), device=starts.device)
+    nodes = torch.arange(len(degrees), device=starts.device) if nodes is None else nodes
     table = nodes[:, None].repeat(1, size + 1)
     draws: list[Tensor] = []
     for step in range(min(size, int(degrees.max()) if len(degrees) else 0)):
@@ -153,8 +155,12 @@ def draw_rows(starts: Tensor, neighbours: Tensor, *, size: int, seed: int) -> Te
     return table
 
 
-def draw_weighted_rows(starts: Ints, neighbours: Ints, weights: Floats, *, size: int, seed: int) -> Tensor:
+def draw_weighted_rows(
+    starts: Ints, neighbours: Ints, weights: Floats, *, size: int, seed: int, nodes: Ints | None = None
+) -> Tensor:
     """Return each node and `size` of its neighbours, drawn in proportion to their weights: ``[N, size + 1]``.
+
+    ``nodes`` says whose lists these are if they are not those of all nodes in order.
 
     Every neighbour waits for a time that is exponentially distributed with its weight as the rate; those that come
     first are drawn, in this order. That is the same as drawing one after the other from those that are left (Efraimidis
@@ -163,14 +169,15 @@ def draw_weighted_rows(starts: Ints, neighbours: Ints, weights: Floats, *, size:
     Cost: one sort of all edges.
     """
     degrees = np.diff(starts)
-    nodes = np.repeat(np.arange(len(degrees)), degrees)
-    places = np.arange(len(nodes)) - starts[nodes]
-    numbers = hashed(seed, torch.from_numpy(nodes), torch.from_numpy(places)).numpy()
+    names = np.arange(len(degrees)) if nodes is None else nodes
+    rows = np.repeat(np.arange(len(degrees)), degrees)
+    places = np.arange(len(rows)) - starts[rows]
+    numbers = hashed(seed, torch.from_numpy(names[rows]), torch.from_numpy(places)).numpy()
     waiting = -np.log((numbers + 0.5) / 2**32) / weights
-    order = np.lexsort((waiting, nodes))
+    order = np.lexsort((waiting, rows))
     first = places < size
-    table = np.repeat(np.arange(len(degrees))[:, None], size + 1, axis=1)
-    table[nodes[first], places[first] + 1] = neighbours[order[first]]
+    table = np.repeat(names[:, None], size + 1, axis=1)
+    table[rows[first], places[first] + 1] = neighbours[order[first]]
     return torch.from_numpy(table)
 
 

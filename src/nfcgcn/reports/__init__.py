@@ -8,7 +8,7 @@ and a CSV file. The rest is what other pages are made of: templates (`fill`, `im
 from __future__ import annotations
 
 from nfcgcn.reports.comparison_page import render as render_comparison
-from nfcgcn.reports.explanation_page import Reasons, class_reasons, find_node, node_reasons, write_cell
+from nfcgcn.reports.explanation_page import Reasons, class_reasons, node_reasons, write_cell
 from nfcgcn.reports.html import counted, duration, fill, image, write_score
 from nfcgcn.reports.run_page import EXPLORED, Page, render
 from nfcgcn.reports.search_page import TITLE as SEARCH_TITLE
@@ -27,7 +27,6 @@ __all__ = [
     "counted",
     "duration",
     "fill",
-    "find_node",
     "image",
     "node_reasons",
     "points",

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.data.formats.cells import TableCells
-from nfcgcn.errors import GraphError
 from nfcgcn.graph import Graph
 from nfcgcn.inference.explanation import ClassExplanation, Explanation, Method
 from nfcgcn.reports.figures import contributions as draw_contributions
@@ -102,19 +100,6 @@ def write_cell(cell: str | float) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return "".join(letter if letter.isprintable() else " " for letter in str(cell))
-
-
-def find_node(graph: Graph, name: str) -> int:
-    """Return the node with this name or, if the nodes have no names, with this number."""
-    if graph.node_names is None:
-        if name.isascii() and name.isdecimal() and int(name) < graph.num_nodes:
-            return int(name)
-        raise GraphError(f"unknown node '{name}'; the nodes of {graph.name} are numbered 0 to {graph.num_nodes - 1}")
-    if name in graph.node_names:
-        return graph.node_names.index(name)
-    near = get_close_matches(name, graph.node_names, n=3)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first one is {graph.node_names[0]!r}"
-    raise GraphError(f"unknown node '{name}'; {hint}")
 
 
 def node_reasons(
@@ -290,7 +275,7 @@ def _draw_classes(explanations: Sequence[ClassExplanation], graph: Graph, names:
     features = _largest(np.abs(by_class).max(axis=0, initial=0), top)
     table = np.zeros((len(names) + 1, len(features) + 1))
     table[:-1, :-1] = by_class[:, features]
-    table[:-1, -1] = by_class.sum(axis=1) - table[:-1, :-1].sum(axis=1)
+    table[:-1, -1] = np.delete(by_class, features, axis=1).sum(axis=1)
     return draw_contributions(
         table,
         [(name,) for name in names],

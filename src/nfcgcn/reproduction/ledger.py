@@ -10,13 +10,14 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nfcgcn.errors import NFCError
-from nfcgcn.files import sync
+from nfcgcn.errors import DatasetError, NFCError
+from nfcgcn.files import read_regular, sync
 from nfcgcn.settings import one_line
 
 FILE = "cells.jsonl"
@@ -40,14 +41,13 @@ def read(folder: Path) -> list[Record]:
     """Return all finished runs of a folder; an empty list if it has no ledger."""
     path = folder / FILE
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = read_regular(path, MOST_BYTES)
     except FileNotFoundError:
         return []
+    except DatasetError as error:
+        raise LedgerError(str(error)) from error
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(content) > MOST_BYTES:
-        raise LedgerError(f"{path} is too large for a ledger: at most {MOST_BYTES // 2**20} MiB are read")
     return _parse(path, content)
 
 
@@ -149,6 +149,10 @@ class Ledger:
             sync(folder)
         except OSError as error:
             raise LedgerError(f"cannot write to {folder}: {error.strerror or error}") from error
+        for file in (self._file, self._locks):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                self.close()
+                raise LedgerError(f"{file.name} is not a regular file")
         self._offset = self._lines = 0
         self._done: set[Key] = set()
         try:

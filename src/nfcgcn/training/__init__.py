@@ -20,6 +20,7 @@ from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import cuda_graph, processes
 from nfcgcn.training.calibration import calibrated
 from nfcgcn.training.loop import fit_in_steps
+from nfcgcn.training.ranks import current
 from nfcgcn.training.tracking import Tracker
 from nfcgcn.training.unfinished import Unfinished
 from nfcgcn.training.values import (
@@ -71,7 +72,9 @@ def fit(
     The loss is the cross-entropy on ``split.train``, weighted as ``config.class_weight`` says. After every epoch the
     model is validated on ``split.val``, by the same loss; ``split.test`` is never read. ``choose_by="train"`` validates
     on the training nodes, for splits without validation nodes. With ``config.batch_size`` every epoch shuffles the
-    training nodes and makes one step per batch. ``on_epoch`` is called after each epoch; ``track`` hears of each epoch
+    training nodes and makes one step per batch. With ``config.fan_out`` a step reads of the graph only what the nodes
+    of its batch need, with so many neighbours per node, and the graph may be larger than memory.
+    ``on_epoch`` is called after each epoch; ``track`` hears of each epoch
     and of the end, see :class:`Tracker`. Ctrl-C ends training early and keeps the best state so far. With ``keep`` the
     place that training has reached is kept on the disk every so often, and training goes on from the place that is
     there, to the same bits.
@@ -111,7 +114,7 @@ def _fit(
     if config.calibrate != "none" and choose_by == "train":
         raise ConfigError(f"`calibrate` {config.calibrate} needs validation nodes, and there are none; hold some out")
     judges = getattr(split, choose_by)
-    if device.type == "cuda":
+    if device.type == "cuda" and config.fan_out is None:
         try:
             parts = [(split.train, judges)]
             (run,) = cuda_graph.fit_as_graph([model], graph, parts, config, seeds=[seed], device=device, on_epoch=tell)
@@ -124,7 +127,8 @@ def _fit(
         on_epoch = None if tell is None else partial(tell, 0)
         nodes = (split.train, judges)
         run = fit_in_steps(model, graph, nodes, config, seed=seed, device=device, on_epoch=on_epoch, keep=keep)
-    return calibrated(run, model, graph, judges, config, device)
+    model.temperature = run.temperature
+    return run
 
 
 def _with_tracker(
@@ -164,7 +168,7 @@ def fit_together(
     which has the runs before it. With ``keep`` every run that ends is kept on the disk, if there are several.
     """
     config, device = config or TrainingConfig(), torch.device(device)
-    if device.type == "cuda" and len(models) > 1:
+    if device.type == "cuda" and len(models) > 1 and config.fan_out is None:
         try:
             splits[0].check(graph)
             with warnings.catch_warnings():
@@ -182,7 +186,7 @@ def fit_together(
             return runs
         except cuda_graph.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
-    if device.type == "cpu" and min(jobs, len(models)) > 1 and processes.can_fork():
+    if device.type == "cpu" and min(jobs, len(models)) > 1 and processes.can_fork() and current().count == 1:
         return _fit_in_processes(models, graph, splits, config, seeds, jobs, on_epoch, track, keep)
     runs = []
     for number, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):

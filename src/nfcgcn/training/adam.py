@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
+
 import torch
+from torch import nn
 
 from nfcgcn.kernels.products import has_kernel
 from nfcgcn.kernels.reference.adam import BETAS
 from nfcgcn.kernels.reference.adam import adam as formula
-from nfcgcn.method.classifier import NodeClassifier
-from nfcgcn.training.values import TrainingConfig
+
+
+class Trained(Protocol):
+    """A model that says which of its parameters are regularised."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return all parameters."""
+        ...
+
+    def decayed_parameters(self) -> list[nn.Parameter]:
+        """List the parameters that L2 regularisation applies to."""
+        ...
+
+
+class StepSize(Protocol):
+    """The settings that Adam reads."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """The L2 penalty."""
+        ...
 
 
 class Adam:
     """Adam (Kingma and Ba, 2015), with L2 regularisation on the parameters that the model chooses for it."""
 
-    def __init__(self, model: NodeClassifier, config: TrainingConfig) -> None:
+    def __init__(self, model: Trained, config: StepSize) -> None:
         decayed = model.decayed_parameters()
         self.rate, self.steps = config.learning_rate, 0
         self.parameters = list(model.parameters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,11 @@ from nfcgcn.training.values import Run, TrainingConfig
 
 MOST = 100.0
 """The temperature stays between 1 / MOST and MOST."""
+
+
+def is_temperature(value: Any) -> bool:
+    """Return whether a value from a file is a number that :func:`fit_temperature` can return."""
+    return type(value) in (int, float) and 0.99 / MOST <= value <= 1.01 * MOST
 
 
 @one_pool()

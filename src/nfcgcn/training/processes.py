@@ -31,8 +31,26 @@ GRACE = 10.0
 
 
 def can_fork() -> bool:
-    """Say whether runs can have their own processes here: forks are reliable on Linux only."""
-    return sys.platform == "linux"
+    """Say whether runs can have their own processes here: on Linux, unless this process has used a GPU.
+
+    Where there is a GPU, torch's backward passes start threads that a fork does not have, and refuse to work in it.
+    Torch does not tell whether they have been started, so a fork tries.
+    """
+    return sys.platform == "linux" and (not torch.cuda.is_available() or _fork_can_learn())
+
+
+def _fork_can_learn() -> bool:
+    def learn() -> None:
+        try:
+            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            os._exit(1)
+
+    process = get_context("fork").Process(target=learn, daemon=True)
+    with delayed(*SIGNALS), _without_fork_warnings():
+        process.start()
+    process.join()
+    return process.exitcode == 0
 
 
 def in_processes(

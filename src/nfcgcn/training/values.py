@@ -14,11 +14,12 @@ from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.kernels.choice import Precision
 from nfcgcn.settings import Settings, one_line, setting
 from nfcgcn.training.class_weights import ClassWeight, ClassWeights
+from nfcgcn.training.fan_out import FanOut
 from nfcgcn.training.scores import SCORES
 
 Monitor = Literal["accuracy", "loss", "macro-f1", "balanced-accuracy", "roc-auc", "log-loss", "calibration-error"]
 Calibration = Literal["none", "temperature"]
-ADDITIONS = ("class_weight", "calibrate")
+ADDITIONS = ("class_weight", "calibrate", "fan_out", "batch_parts")
 """Settings that came later; at their defaults, runs are what they were before."""
 Judges = Literal["val", "train"]
 """The nodes by which the best epoch is chosen."""
@@ -83,6 +84,15 @@ class TrainingConfig(Settings):
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")
     patience: int | None = setting(None, "stop after this many epochs without a better one; none: never", low=1)
     batch_size: int | None = setting(None, "training nodes per step; none: all at once", low=1)
+    fan_out: FanOut | None = setting(
+        None,
+        "train in mini-batches: neighbours drawn per node and graph convolution, one number or one per convolution",
+    )
+    batch_parts: int | None = setting(
+        None,
+        "parts of a mini-batch, each with its own dropout masks, shared by processes; none: one per process",
+        low=1,
+    )
     precision: Precision = setting("float32", "precision to which matrix products on a GPU round their inputs")
     class_weight: ClassWeight = setting(
         None, "weight of each class in the loss; balanced: all classes together count the same, however rare"
@@ -100,6 +110,13 @@ class TrainingConfig(Settings):
                 meaning = ClassWeights.meaning
                 raise ConfigError(
                     f"`class_weight` must be balanced, none or {meaning}, got '{one_line(self.class_weight)}'"
+                ) from error
+        if self.fan_out is not None and not isinstance(self.fan_out, FanOut):
+            try:
+                object.__setattr__(self, "fan_out", FanOut(self.fan_out))
+            except (ValueError, TypeError) as error:
+                raise ConfigError(
+                    f"`fan_out` must be none or {FanOut.meaning}, got '{one_line(self.fan_out)}'"
                 ) from error
 
     @property

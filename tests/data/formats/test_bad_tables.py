@@ -536,3 +536,13 @@ def test_no_permission_to_read(tmp_path, name):
 def test_frames_of_pandas_are_not_taken_for_paths():
     with pytest.raises(TypeError):
         read_tables(pd.DataFrame({"id": [1]}))
+
+
+def test_both_tables_are_told_of_at_once(tmp_path):
+    nodes, edges = "id,x\na,1\na,2\nb,inf\n", "source,target,w\na,b,-1\nb,c,1\n"
+    with pytest.raises(GraphError) as caught:
+        load(write(tmp_path, nodes, edges) / "nodes.csv", edges=tmp_path / "edges.csv", weight="w")
+    told = str(caught.value)
+    assert told.startswith("4 problems: (1) column 'id' of nodes.csv holds 'a' in rows 1 and 2;")
+    for part in ("row 1 says '-1'", "that no row of nodes.csv has: 'c'", "holds infinite values: 1"):
+        assert part in told

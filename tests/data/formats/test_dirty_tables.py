@@ -220,7 +220,10 @@ def test_igraph_by_its_shape():
     unnamed = nfcgcn.from_igraph(Igraph([{"x": 1}, {"x": 2}], [(0, 1)], [{}], False))
     assert unnamed.node_names == ("0", "1")
     with pytest.raises(GraphError, match=r"the edge attribute 'w' must hold a weight from 0 up .* row 1 is empty"):
-        nfcgcn.from_igraph(Igraph([{"x": 1}, {"x": 2}], [(0, 1)], [{}], False), weight="w")
+        nfcgcn.from_igraph(Igraph([{"x": 1}, {"x": 2}], [(0, 1)], [{"w": None}], False), weight="w")
+    for weight in (10**400, 1j, [1.0], ["a"], {"a"}, np.ones(2), -1, "x", b"1", object()):
+        with pytest.raises(GraphError, match=r"^the edge attribute 'w' (must hold a weight|holds \w+ values)"):
+            nfcgcn.from_igraph(Igraph([{"x": 1}, {"x": 2}], [(0, 1)], [{"w": weight}], False), weight="w")
 
 
 def test_igraph_itself():

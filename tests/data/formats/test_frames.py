@@ -55,6 +55,7 @@ FORMS = {
     "pandas, categories": lambda frame: frame.astype(dict.fromkeys({"kind", "label"} & set(frame), "category")),
     "arrow": lambda frame: pytest.importorskip("pyarrow").Table.from_pandas(frame),
     "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
+    "polars, lazy": lambda frame: pytest.importorskip("polars").from_pandas(frame).lazy(),
 }
 
 

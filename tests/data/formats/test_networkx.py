@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from nfcgcn import from_networkx
+from nfcgcn import from_igraph, from_networkx
 from nfcgcn.errors import GraphError, NFCWarning
 
 
@@ -103,3 +103,12 @@ def test_bad_graphs(case):
     with pytest.raises(GraphError) as caught:
         from_networkx(graph)
     assert str(caught.value) == message
+
+
+def test_other_things_are_refused_by_name():
+    with pytest.raises(GraphError, match=r"^`graph` must be a graph of NetworkX, got dict; nfcgcn.load takes others$"):
+        from_networkx({"a": ["b"]})
+    with pytest.raises(GraphError, match=r"^`graph` must be a graph of igraph, got networkx.Graph; nfcgcn.load takes"):
+        from_igraph(nx.Graph())
+    with pytest.raises(GraphError, match=r"^no edge has the attribute 'wait'; edges have 'weight'$"):
+        from_networkx(nx.karate_club_graph(), label="club", features="degree", weight="wait")

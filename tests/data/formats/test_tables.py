@@ -351,7 +351,8 @@ SPOILT = {
     "columns": ({"columns": "x"}, "the encoding is damaged: `columns` must be a list of columns; train anew"),
     "kind": (
         {"columns": [{"kind": "exec"}]},
-        "the encoding is damaged: a column must be of kind number, category, text, words, got 'exec'; train anew",
+        "the encoding is damaged: a column must be of kind number, category, text, words, hashed, got 'exec'; "
+        "train anew",
     ),
     "field": (
         {"columns": [{"kind": "category", "name": "x"}]},
@@ -384,6 +385,10 @@ SPOILT = {
     "separator": (
         {"columns": [{"kind": "words", "name": "x", "vocabulary": ["a"], "separator": ""}]},
         "the encoding is damaged: column 'x' has an empty separator; train anew",
+    ),
+    "buckets": (
+        {"columns": [{"kind": "hashed", "name": "x", "buckets": 0}]},
+        "the encoding is damaged: column 'x' must have 1 to 1,048,576 buckets, got 0; train anew",
     ),
     "column twice": (
         {"columns": [{"kind": "category", "name": "x", "values": ["a"]}] * 2},

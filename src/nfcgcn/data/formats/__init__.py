@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from scipy.sparse import issparse
+
 from nfcgcn.data.formats.additions import add_tables
 from nfcgcn.data.formats.frames import from_frames
-from nfcgcn.data.formats.networkx import from_igraph, from_networkx
+from nfcgcn.data.formats.networkx import from_igraph, from_networkx, is_igraph, is_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
 from nfcgcn.data.formats.tables import find_tables, read_folder, read_tables
-from nfcgcn.errors import DatasetError
+from nfcgcn.errors import DatasetError, GraphError
 from nfcgcn.files import is_folder, reading
 from nfcgcn.graph import Graph
 
@@ -31,16 +34,21 @@ __all__ = [
     "read_npz",
     "read_pyg",
     "read_tables",
+    "refuse_options",
     "write_npz",
 ]
 
 
 def from_memory(thing: Any, **options: Any) -> Graph:
-    """Build a graph from a graph of NetworkX or igraph, or from a data frame of nodes with ``edges`` beside it."""
-    if hasattr(thing, "get_edgelist") and hasattr(thing, "vs"):
+    """Build a graph from one of NetworkX, igraph or PyG, or from a data frame of nodes with ``edges`` beside it."""
+    if is_igraph(thing):
         return from_igraph(thing, **options)
-    if hasattr(thing, "is_multigraph") and hasattr(thing, "nodes"):
+    if is_networkx(thing):
         return from_networkx(thing, **options)
+    if type(thing).__module__.startswith("torch_geometric."):
+        return Graph.from_pyg(thing, **options)
+    if issparse(thing):
+        raise GraphError("a SciPy matrix has edges alone; Graph.from_scipy(adjacency, features, labels) makes a graph")
     return from_frames(thing, **options)
 
 
@@ -62,12 +70,16 @@ def read(path: str | PathLike[str], **options: Any) -> Graph:
             f"{path} cannot be read as a graph; give a folder with nodes and edges, or a file that ends in "
             f".npz, .pt, {', '.join(TABLES)}"
         )
-    # An encoding is for tables; a file that already holds features does not need it.
+    refuse_options(path, options)
+    return read_npz(path) if name.endswith(".npz") else read_pyg(path)
+
+
+def refuse_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Refuse options about tables for a graph whose features are made already, which need no encoding, either."""
     table_options = [key for key, value in options.items() if value and key != "encoding"]
     if table_options:
         option = table_options[0].replace("_", "-")
         raise DatasetError(f"--{option} is for tables of nodes and edges; {path} holds a graph as it is")
-    return read_npz(path) if name.endswith(".npz") else read_pyg(path)
 
 
 def is_path(name: str) -> bool:

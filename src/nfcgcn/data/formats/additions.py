@@ -41,7 +41,6 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
         gathered = gather_nodes(table, roles, known)
         new = checked_ids(table.name, known.id or "", gathered.ids, problems)
         content = encode_nodes(table, gathered, known, problems)
-        assert new is not None  # noqa: S101  (or there was a problem)
         warn_of_unseen(table.name, content.unseen)
         again = sorted(set(new.tolist()) & set(graph.node_names or ()))
         if again:

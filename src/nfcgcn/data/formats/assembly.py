@@ -58,16 +58,21 @@ def _with_rows(features: sp.csr_array | Floats, encoding: Encoding, count: int) 
     """Append `count` nodes whose cells are empty: numbers at their column's mean, nothing else."""
     if not count:
         return features
-    row = np.zeros(features.shape[1], np.float32)
-    place = 0
-    for column in encoding.columns:
-        if isinstance(column, Number):
-            row[place] = (column.fill - column.shift) / column.scale
-        place += len(column.feature_names)
+    row = empty_row(encoding)
     if isinstance(features, np.ndarray):
         return np.concatenate([features, np.tile(row, (count, 1))])
     rows = sp.kron(np.ones((count, 1), np.float32), sp.csr_array(row[None]), format="csr")
     return sp.csr_array(sp.vstack([features, rows], format="csr"), dtype=np.float32)
+
+
+def empty_row(encoding: Encoding) -> Floats:
+    """Return the features of a node whose cells are all empty."""
+    parts = []
+    for column in encoding.columns:
+        parts.append(np.zeros(len(column.feature_names), np.float32))
+        if isinstance(column, Number):
+            parts[-1][0] = (column.fill - column.shift) / column.scale
+    return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
 def _with_structure(graph: Graph, encoding: Encoding) -> tuple[Graph, Encoding]:
@@ -98,25 +103,49 @@ def _checksum(graph: Graph) -> str:
 
 
 def _describe(graph: Graph, edges: EdgeList, encoding: Encoding, where: str) -> str:
-    """Return what was read and what was not used."""
     source, target = edges.pairs
     loops = int((source == target).sum())
-    repeated = edges.pairs.shape[1] - loops - graph.num_edges
-    parts = [f"read {graph.num_nodes:,} nodes and {graph.num_edges:,} edges"]
+    return describe_reading(
+        encoding,
+        where,
+        nodes=graph.num_nodes,
+        edges=graph.num_edges,
+        loops=loops,
+        repeated=edges.pairs.shape[1] - loops - graph.num_edges,
+        dropped=edges.dropped,
+        added=len(edges.added),
+        unused=edges.unused,
+    )
+
+
+def describe_reading(
+    encoding: Encoding,
+    where: str,
+    *,
+    nodes: int,
+    edges: int,
+    loops: int,
+    repeated: int,
+    dropped: int,
+    added: int,
+    unused: Sequence[str],
+) -> str:
+    """Return what was read and what was not used; `where` is the table of edges, and `unused` are columns of it."""
+    parts = [f"read {nodes:,} nodes and {edges:,} edges"]
     if encoding.weight is not None:
         parts.append(f"weights of edges from '{encoding.weight}'")
     if encoding.structure:
         parts.append(f"{len(encoding.structure_names)} {encoding.structure} features made from the edges")
-    counts = [(loops, "loops"), (repeated, "repeated or reversed edges"), (edges.dropped, "edges to unknown ids")]
+    counts = [(loops, "loops"), (repeated, "repeated or reversed edges"), (dropped, "edges to unknown ids")]
     if left_out := [f"{count:,} {what}" for count, what in counts if count]:
         parts.append(f"left out {', '.join(left_out)}")
-    if edges.added:
-        parts.append(f"added {len(edges.added):,} nodes that only edges name")
-    unused = [f"{listed(edges.unused)} of {where}"] if edges.unused else []
+    if added:
+        parts.append(f"added {added:,} nodes that only edges name")
+    not_used = [f"{listed(unused)} of {where}"] if unused else []
     if encoding.directed:
-        unused.append("directions, as every model reads an edge both ways")
-    if unused:
-        parts.append(f"not used: {'; '.join(unused)}")
+        not_used.append("directions, as every model reads an edge both ways")
+    if not_used:
+        parts.append(f"not used: {'; '.join(not_used)}")
     return "; ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
@@ -86,16 +86,52 @@ class Words:
         return [f"{self.name}: {word}" for word in self.vocabulary]
 
 
-Column = Number | Category | Text | Words
+@dataclass(frozen=True)
+class HashedText:
+    """A column of text: each word counts for one of so many features, by its hash; a row is scaled to length one."""
+
+    name: str
+    buckets: int
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name} #{bucket}" for bucket in range(self.buckets)]
+
+
+Column = Number | Category | Text | Words | HashedText
+
+
+class Pieces:
+    """An array that grows: parts of it, held in memory until the whole is asked for."""
+
+    def __init__(self, _: str = "") -> None:
+        self.rows = 0
+        self._parts: list[npt.NDArray[Any]] = []
+
+    def append(self, part: npt.NDArray[Any]) -> None:
+        """Add a part at the end."""
+        self.rows += len(part)
+        self._parts.append(part)
+
+    def clear(self) -> None:
+        """Forget all parts."""
+        self.rows = 0
+        self._parts.clear()
+
+    def whole(self) -> npt.NDArray[Any]:
+        """Return the array."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0)
 
 
 class Values:
     """Collects the cells of a column, as numbers and, as long as there are few, as categories.
 
-    With ``known`` categories, all other texts count as empty cells.
+    With ``known`` categories, all other texts count as empty cells. ``pieces`` makes a place for an array, by its type.
     """
 
-    def __init__(self, name: str, table: str, *, known: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, name: str, table: str, *, known: Sequence[str] | None = None, pieces: Callable[[str], Pieces] = Pieces
+    ) -> None:
         self.name = name
         self.table = table
         self.rows = 0
@@ -106,11 +142,10 @@ class Values:
         self.not_a_number: tuple[str, int] | None = None
         self.num_texts = 0
         self.num_dates = 0
-        self._days: list[npt.NDArray[np.float64]] = []
+        self._days = pieces("<f8")
         self.not_a_date: tuple[str, int] | None = None
         self.unseen = 0
-        self._codes: list[npt.NDArray[np.int32]] = []
-        self._numbers: list[npt.NDArray[np.float64]] = []
+        self._codes, self._numbers = pieces("<i4"), pieces("<f8")
 
     def add(self, cells: Cells) -> None:
         """Add some rows."""
@@ -153,8 +188,8 @@ class Values:
         are_dates = np.array([_DATE.fullmatch(text) is not None for text in texts], bool)
         if not self.num_dates and not are_dates.any():
             return
-        before = self.rows - sum(map(len, self._days))
-        self._days += [np.full(before, np.nan)] if before else []
+        if before := self.rows - self._days.rows:
+            self._days.append(np.full(before, np.nan))
         days = np.full(len(texts) + 1, np.nan)
         days[:-1][are_dates] = to_days([text for text, is_date in zip(texts, are_dates, strict=True) if is_date])
         self._days.append(days[codes])
@@ -187,18 +222,19 @@ class Values:
     @property
     def numbers(self) -> npt.NDArray[np.float64]:
         """``[N]``, NaN for a cell that is empty or not a number."""
-        return np.concatenate(self._numbers)
+        return self._numbers.whole()
 
     @property
     def days(self) -> npt.NDArray[np.float64]:
         """``[N]``, days since 1970 of a cell that is a date; NaN for any other."""
-        rest = self.rows - sum(map(len, self._days))
-        return np.concatenate([*self._days, np.full(rest, np.nan)])
+        if rest := self.rows - self._days.rows:
+            self._days.append(np.full(rest, np.nan))
+        return self._days.whole()
 
     @property
     def codes(self) -> npt.NDArray[np.int32]:
         """``[N]``, the position of each cell's text in ``categories``; -1 for an empty cell."""
-        return np.concatenate(self._codes)
+        return self._codes.whole()
 
 
 def to_numbers(texts: list[str] | Cells) -> npt.NDArray[np.float64]:
@@ -326,18 +362,35 @@ def learn_words(name: str, counts: WordCounts) -> Words:
     return Words(name, counts.choose(least=1), counts.separator or " ")
 
 
+LEAST_ROWS = 2
+"""A word of a text becomes a feature if at least so many rows have it."""
+
+
 def learn_text(name: str, counts: WordCounts) -> Text:
     """Choose the words of a text column and weight them by rarity, as scikit-learn does."""
-    vocabulary = counts.choose(least=2)
+    vocabulary = counts.choose(least=LEAST_ROWS)
     documents = np.bincount(counts.of(vocabulary).indices, minlength=len(vocabulary))
-    idf = np.log((1 + counts.rows) / (1 + documents)) + 1
-    return Text(name, vocabulary, tuple(idf.tolist()))
+    return Text(name, vocabulary, rarity(documents, counts.rows))
+
+
+def rarity(documents: npt.NDArray[Any], rows: int) -> tuple[float, ...]:
+    """Return the weights of words that occur in so many of all `rows`."""
+    return tuple((np.log((1 + rows) / (1 + documents)) + 1).tolist())
 
 
 def encode_text(column: Text, counts: WordCounts) -> sp.csr_array:
     """Return TF-IDF weights; each row has length one or, without a known word, is zero."""
-    from sklearn.preprocessing import normalize
-
     weighted = counts.of(column.vocabulary).astype(np.float64)
     weighted.data *= np.asarray(column.idf)[weighted.indices]
-    return sp.csr_array(normalize(weighted, copy=False), dtype=np.float32)
+    return _unit_rows(weighted)
+
+
+def encode_hashed(column: HashedText, counts: WordCounts) -> sp.csr_array:
+    """Return the counts of words by hash; each row has length one or, without a word, is zero."""
+    return _unit_rows(counts.hashed(column.buckets).astype(np.float64))
+
+
+def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
+    from sklearn.preprocessing import normalize
+
+    return sp.csr_array(normalize(matrix, copy=False), dtype=np.float32)

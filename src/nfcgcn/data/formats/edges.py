@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,8 @@ def read_edges(
         pairs.append(places[:, keep])
         with problems.gather():
             if weight and not problems.messages:
-                weights.append(_read_weights(chunk[weight], weight, table.name, done)[keep])
+                where = f"column '{weight}' of {table.name}"
+                weights.append(read_weights(chunk[weight], where, done)[keep])
         done += places.shape[1]
     with problems.gather():
         if first_empty and unknown_edges != "drop":
@@ -124,18 +125,18 @@ def edge_columns(table: Table, source: str, target: str, weight: str | None) -> 
     return names
 
 
-def _read_weights(cells: Cells, column: str, table: str, done: int) -> npt.NDArray[np.float64]:
-    numbers = to_numbers(cells) if cells.dtype == object else cells.astype(np.float64)
-    check_weights(numbers, cells.tolist(), f"column '{column}' of {table}", done)
-    return numbers
-
-
-def check_weights(numbers: npt.NDArray[np.float64], texts: list[Any], where: str, done: int = 0) -> None:
-    """Refuse weights that are not numbers from 0 up; `texts` are the cells, and `done` rows came before them."""
+def read_weights(cells: Cells, where: str, done: int = 0) -> npt.NDArray[np.float64]:
+    """Return cells as weights, which must be numbers from 0 up; `done` rows came before them."""
+    values = cells.tolist()
+    if cells.dtype == object:  # texts, or lists of them, which are no numbers
+        numbers = to_numbers([value if isinstance(value, str) else "" for value in values])
+    else:
+        numbers = cells.astype(np.float64)
     bad = np.flatnonzero(~((numbers >= 0) & (numbers <= np.finfo(np.float32).max)))
     if len(bad):
-        text = texts[bad[0]]
-        shown = "is empty" if text is None or text in MISSING or text != text else f"says '{str(text)[:40]}'"
+        value = values[bad[0]]
+        shown = "is empty" if value is None or str(value) in MISSING else f"says '{str(value)[:40]}'"
         raise GraphError(
             f"{where} must hold a weight from 0 up for each edge, but row {done + bad[0] + 1} {shown}; correct it"
         )
+    return numbers

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
-from nfcgcn.data.formats.columns import Category, Column, Number, Text, Words
+from nfcgcn.data.formats.columns import Category, Column, HashedText, Number, Text, Words
 from nfcgcn.data.formats.edges import UnknownEdges
 from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import GraphError
 
 FORMAT = 1
 """Version of the JSON; other versions are refused."""
+MOST_BUCKETS = 2**20
 Form = Literal["sparse", "dense"]
-_KINDS: dict[str, type] = {"number": Number, "category": Category, "text": Text, "words": Words}
+_KINDS: dict[str, type] = {"number": Number, "category": Category, "text": Text, "words": Words, "hashed": HashedText}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Encoding:
 
 
 def kind_of(column: Column) -> str:
-    """Return the kind of a column: "number", "category", "text" or "words"."""
+    """Return the kind of a column: "number", "category", "text", "words" or "hashed"."""
     return next(kind for kind, known in _KINDS.items() if isinstance(column, known))
 
 
@@ -96,6 +97,8 @@ def _read_column(values: Any) -> Column:
         raise _damaged(f"column '{column.name}' has {len(column.vocabulary)} words, but {len(column.idf)} weights")
     if isinstance(column, Number) and column.scale <= 0:
         raise _damaged(f"column '{column.name}' has scale {column.scale:g}, which must be above 0")
+    if isinstance(column, HashedText) and not 1 <= column.buckets <= MOST_BUCKETS:
+        raise _damaged(f"column '{column.name}' must have 1 to {MOST_BUCKETS:,} buckets, got {column.buckets}")
     if isinstance(column, Words) and not column.separator:
         raise _damaged(f"column '{column.name}' has an empty separator")
     if len(set(column.feature_names)) != len(column.feature_names):
@@ -126,6 +129,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, str)
     if hint is bool:
         return isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if hint in (tuple[str, ...], tuple[float, ...]):

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from nfcgcn.data.formats.columns import MOST_CATEGORIES, to_numbers
 from nfcgcn.data.formats.table import MISSING, Cells
@@ -19,11 +20,16 @@ FEW = 10
 SEPARATORS = (";", "|", ",")
 """What stands between classes where a cell names several."""
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+_NUMBERS = {"train": 1, "val": 2, "test": 3}
 
 
 def learn_classes(cells: Cells, where: str) -> tuple[str, ...] | None:
     """Return the classes in order, numbers by value and texts alphabetically; None if no row has a label."""
-    counts = Counter(name for name in class_texts(cells) if name is not None)
+    return choose_classes(Counter(name for name in class_texts(cells) if name is not None), where)
+
+
+def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
+    """Return the classes in order, from how often each occurs; see :func:`learn_classes`."""
     if not counts:
         return None
     _refuse_several(counts, where)
@@ -110,25 +116,35 @@ def _tidy(cell: str) -> str | None:
 
 def encode_split(cells: Cells, labels: Ints, where: str) -> Split | None:
     """Return the split that a column describes; rows without a label are left out of it."""
-    parts = np.full(len(labels), "", dtype=object)
+    return split_of(encode_parts(cells, where), labels >= 0, where)
+
+
+def encode_parts(cells: Cells, where: str, *, done: int = 0) -> npt.NDArray[np.int8]:
+    """Return the part of each row: 1 for train, 2 for val, 3 for test, 0 for none; `done` rows came before."""
+    parts = np.zeros(len(cells), np.int8)
     for row, cell in enumerate(cells.tolist()):
         text = "" if cell is None or cell in MISSING else cell.strip().lower()
         if text and text not in PARTS:
             raise GraphError(
-                f"{where} says '{cell[:40]}' in row {row + 1}; a split is train, val, test or nothing: "
+                f"{where} says '{cell[:40]}' in row {done + row + 1}; a split is train, val, test or nothing: "
                 "correct it, or leave the column out with --ignore"
             )
-        parts[row] = PARTS.get(text, "")
-    if not (parts != "").any() or not (labels >= 0).any():
+        parts[row] = _NUMBERS[PARTS[text]] if text else 0
+    return parts
+
+
+def split_of(parts: npt.NDArray[np.int8], labelled: npt.NDArray[np.bool_], where: str) -> Split | None:
+    """Return the split that the parts of all rows make; rows without a label are left out of it."""
+    if not parts.any() or not labelled.any():
         return None
-    lost = int(((parts != "") & (labels < 0)).sum())
+    lost = int(((parts > 0) & ~labelled).sum())
     if lost:
         warnings.warn(
             f"{lost} of the rows that {where} puts into a part of the split have no label and were left out of it",
             NFCWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    train, val, test = (np.flatnonzero((parts == part) & (labels >= 0)) for part in ("train", "val", "test"))
+    train, val, test = (np.flatnonzero((parts == number) & labelled) for number in _NUMBERS.values())
     return Split(train, val, test)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.data.formats.assembly import assemble
-from nfcgcn.data.formats.edges import EdgeList, check_weights
+from nfcgcn.data.formats.edges import EdgeList, read_weights
 from nfcgcn.data.formats.encoding import Encoding
+from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Columns, make_roles
@@ -45,6 +46,8 @@ def from_networkx(
     >>> from_networkx(networkx.karate_club_graph(), label="club", weight="weight", features="walk")
     Graph('Zachary's Karate Club', nodes=34, edges=78 weighted, features=8 dense, classes=2)
     """
+    if not is_networkx(graph):
+        raise GraphError(f"`graph` must be a graph of NetworkX, got {_kind(graph)}; nfcgcn.load takes others")
     nodes = list(graph.nodes)
     place = {node: i for i, node in enumerate(nodes)}
     ends = [(place[a], place[b]) for a, b in graph.edges()]
@@ -75,11 +78,28 @@ def from_igraph(graph: Any, *, name: str = "graph", **options: Any) -> Graph:
     >>> from_igraph(igraph.Graph.Famous("Zachary"), features="walk")  # doctest: +SKIP
     Graph('graph', nodes=34, edges=78, features=8 dense, classes=0)
     """
+    if not is_igraph(graph):
+        raise GraphError(f"`graph` must be a graph of igraph, got {_kind(graph)}; nfcgcn.load takes others")
     rows = [dict(vertex.attributes()) for vertex in graph.vs]
     names = [str(row.pop("name", number)) for number, row in enumerate(rows)]
     pairs = np.array(graph.get_edgelist(), np.int64).reshape(-1, 2).T
     edges = [edge.attributes() for edge in graph.es]
     return graph_of_attributes(rows, names, pairs, edges, directed=bool(graph.is_directed()), name=name, **options)
+
+
+def is_networkx(thing: Any) -> bool:
+    """Return whether this is a graph of NetworkX, of any class."""
+    return hasattr(thing, "is_multigraph") and hasattr(thing, "nodes")
+
+
+def is_igraph(thing: Any) -> bool:
+    """Return whether this is a graph of igraph."""
+    return hasattr(thing, "get_edgelist") and hasattr(thing, "vs")
+
+
+def _kind(thing: Any) -> str:
+    library = type(thing).__module__.partition(".")[0]
+    return f"{library}.{type(thing).__name__}".removeprefix("builtins.")
 
 
 def graph_of_attributes(
@@ -111,10 +131,11 @@ def graph_of_attributes(
 
 
 def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:
-    values = [edge.get(key) for edge in edges]
-    numbers = np.array([v if isinstance(v, int | float | np.number) else np.nan for v in values], np.float64)
-    check_weights(numbers, values, f"the edge attribute '{key}'")
-    return numbers
+    if edges and not any(key in edge for edge in edges):
+        others = listed(list(dict.fromkeys(str(name) for edge in edges for name in edge)))
+        raise GraphError(f"no edge has the attribute '{key}'; edges have {others or 'none'}")
+    where = f"the edge attribute '{key}'"
+    return read_weights(cells_of([edge.get(key) for edge in edges], where, as_text=False), where)
 
 
 class _Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from nfcgcn.data.formats.columns import (
     Block,
     Category,
     Column,
+    HashedText,
     Number,
     Text,
     Values,
     Words,
     encode_category,
+    encode_hashed,
     encode_number,
     encode_text,
     learn,
@@ -79,19 +82,24 @@ class Gathered:
         return self.kept[self.roles.id or ""]
 
 
-def gather_nodes(table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0) -> Gathered:
-    """Read the cells of a table of nodes; `num_rows` is for a table without any column."""
+def gather_nodes(
+    table: Table, roles: Roles, known: Encoding | None, *, num_rows: int = 0, only_features: bool = False
+) -> Gathered:
+    """Read the cells of a table of nodes; `num_rows` is for a table without any column.
+
+    With `only_features` no column is a label or a split, whatever it is called.
+    """
     problems = Problems()
     for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
         with problems.gather():
             if name is not None:
                 require(table, name)
     problems.check()
-    label = _role(table, roles, roles.label, known.label if known else "label")
-    split = _role(table, roles, roles.split, known.split if known else "split")
+    label = None if only_features else find_role(table, roles, roles.label, known.label if known else "label")
+    split = None if only_features else find_role(table, roles, roles.split, known.split if known else "split")
     named = [name for name in (roles.id, label, split) if name is not None]
-    _check_roles(table, roles, named)
-    features = _features(table, roles, named, known)
+    check_roles(table, roles, named)
+    features = feature_columns(table, roles, named, known)
     kept, cells = _gather(table, named, features)
     kept.rows = kept.rows or num_rows
     if not kept.rows:
@@ -113,10 +121,13 @@ def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, probl
     given = None
     with problems.gather():
         given = None if split is None else encode_split(kept[split], labels, f"column '{split}' of {table.name}")
-    learned = known.columns if known else _learn(table, roles, gathered.cells, problems)
+    learners = {name: partial(_learn_column, name, cells) for name, cells in gathered.cells.items()}
+    learned = known.columns if known else learn_columns(table, roles, learners, problems)
     problems.check()
     unseen = {name: cells.unseen_text for name, cells in gathered.cells.items() if cells.unseen}
-    matrix, form = _encode(table, learned, gathered.cells, known.form if known else None, kept.rows)
+    blocks, filled = encode_columns(learned, gathered.cells)
+    warn_of_filled(table.name, filled)
+    matrix, form = join(blocks, kept.rows, known.form if known else choose_form(blocks, learned))
     return Nodes(
         features=matrix,
         labels=labels,
@@ -148,13 +159,15 @@ def warn_of_unseen(table: str, unseen: Mapping[str, str]) -> None:
         _warn(f"{table} holds values that are not among the features, and were left out: {', '.join(counts[:5])}{more}")
 
 
-def _role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
+def find_role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
+    """Return the column that was `named` for a role, or the `default` one if there is such a column."""
     if named is not None:
         return require(table, named)
     return default if default in table.columns and default not in (*roles.ignore, *roles.text, *roles.words) else None
 
 
-def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
+def check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
+    """Refuse a column that is given two roles."""
     seen: set[str] = set()
     for name in (*named, *roles.text, *roles.words, *roles.ignore):
         if name in seen:
@@ -162,7 +175,9 @@ def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding | None) -> dict[str, Column | str]:
+def feature_columns(
+    table: Table, roles: Roles, named: Sequence[str], known: Encoding | None
+) -> dict[str, Column | str]:
     """Return the columns that become features, each with what is known about it or how to read it."""
     if known:
         for column in known.columns:
@@ -178,7 +193,7 @@ def _features(table: Table, roles: Roles, named: Sequence[str], known: Encoding 
 def _gather(
     table: Table, named: Sequence[str], features: Mapping[str, Column | str]
 ) -> tuple[_Kept, dict[str, Values | WordCounts]]:
-    texts = {name for name, how in features.items() if how == "text" or isinstance(how, Text)}
+    texts = {name for name, how in features.items() if how == "text" or isinstance(how, Text | HashedText)}
     kept = _Kept(named)
     gathered: dict[str, Values | WordCounts] = {}
     waiting: dict[str, list[Cells]] = {name: [] for name in features}
@@ -212,6 +227,8 @@ def _add(
 def _gatherer(table: Table, name: str, how: Column | str, first: Cells) -> Values | WordCounts:
     if isinstance(how, Text):
         return WordCounts(vocabulary=how.vocabulary)
+    if isinstance(how, HashedText):
+        return WordCounts()
     if isinstance(how, Words):
         return WordCounts(how.separator, vocabulary=how.vocabulary)
     if isinstance(how, str) and how != "plain":
@@ -219,16 +236,20 @@ def _gatherer(table: Table, name: str, how: Column | str, first: Cells) -> Value
     return Values(name, table.name, known=how.values if isinstance(how, Category) else None)
 
 
-def _learn(
-    table: Table, roles: Roles, gathered: Mapping[str, Values | WordCounts], problems: Problems
+def learn_columns(
+    table: Table, roles: Roles, learners: Mapping[str, Callable[[], Column | None]], problems: Problems
 ) -> tuple[Column, ...]:
+    """Decide what each column holds, and say which ones are empty or get another scale.
+
+    A learner returns what its column holds, or None if it is empty.
+    """
     learned: list[Column] = []
     empty, scaled = [], []
-    for name, cells in gathered.items():
+    for name, learner in learners.items():
         column: Column | None = None
         before = len(problems.messages)
         with problems.gather():
-            column = _learn_column(name, cells)
+            column = learner()
         if column is not None:
             learned.append(column)
         elif len(problems.messages) == before:
@@ -258,39 +279,61 @@ def _learn_column(name: str, cells: Values | WordCounts) -> Column | None:
     return learn_text(name, cells) if cells.separator is None else learn_words(name, cells)
 
 
-def _encode(
-    table: Table, learned: Iterable[Column], gathered: dict[str, Values | WordCounts], form: Form | None, rows: int
-) -> tuple[sp.csr_array | npt.NDArray[np.float32], Form]:
+def encode_columns(
+    learned: Iterable[Column], gathered: dict[str, Values | WordCounts]
+) -> tuple[list[Block], dict[str, int]]:
+    """Return the features of each column, and how many empty cells of it were filled; the cells are used up."""
     blocks: list[Block] = []
-    filled = []
+    filled = {}
     for column in learned:
         cells: Any = gathered.pop(column.name)  # so that the cells of a column and its features are never both kept
         if isinstance(column, Number):
-            block, empty = encode_number(column, cells)
-            filled += [f"{column.name} ({empty})"] if empty else []
+            block, filled[column.name] = encode_number(column, cells)
             blocks.append(block)
         elif isinstance(column, Category):
             blocks.append(encode_category(column, cells))
         elif isinstance(column, Text):
             blocks.append(encode_text(column, cells))
+        elif isinstance(column, HashedText):
+            blocks.append(encode_hashed(column, cells))
         else:
             blocks.append(cells.of(column.vocabulary))
-    if filled:
+    return blocks, filled
+
+
+def warn_of_filled(table: str, filled: Mapping[str, int]) -> None:
+    """Warn of empty cells that were filled, by column."""
+    counts = [f"{name} ({count})" for name, count in filled.items() if count]
+    if counts:
         _warn(
-            f"empty cells of {table.name} were filled with their column's mean: {', '.join(filled[:3])}"
-            + (f" and {len(filled) - 3} more columns" if len(filled) > 3 else "")
+            f"empty cells of {table} were filled with their column's mean: {', '.join(counts[:3])}"
+            + (f" and {len(counts) - 3} more columns" if len(counts) > 3 else "")
         )
+
+
+def join(blocks: Sequence[Block], rows: int, form: Form) -> tuple[sp.csr_array | npt.NDArray[np.float32], Form]:
+    """Return the features of all columns side by side."""
     if not blocks:
         return np.zeros((rows, 0), np.float32), "dense"
-    form = form or _form(blocks, any(isinstance(c, Text | Words) for c in learned))
     if form == "sparse":
         return sp.csr_array(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"), dtype=np.float32), form
     return np.hstack([block if isinstance(block, np.ndarray) else block.toarray() for block in blocks]), form
 
 
-def _form(blocks: Sequence[Block], has_words: bool) -> Form:
-    filled = sum(np.count_nonzero(b) if isinstance(b, np.ndarray) else b.nnz for b in blocks)
-    size = sum(b.shape[0] * b.shape[1] for b in blocks)
+def choose_form(blocks: Sequence[Block], learned: Iterable[Column]) -> Form:
+    """Return whether features are better stored sparse or dense."""
+    filled = sum(count_filled(block) for block in blocks)
+    return form_of(learned, filled, sum(block.shape[0] * block.shape[1] for block in blocks))
+
+
+def count_filled(block: Block) -> int:
+    """Return how many entries of a block would be stored if it were sparse."""
+    return int(np.count_nonzero(block)) if isinstance(block, np.ndarray) else int(block.nnz)
+
+
+def form_of(learned: Iterable[Column], filled: int, size: int) -> Form:
+    """Return the form for features of which `filled` of `size` entries are not zero."""
+    has_words = any(isinstance(column, Text | Words | HashedText) for column in learned)
     return "sparse" if has_words or filled < DENSE_FROM * size else "dense"
 
 

@@ -57,31 +57,33 @@ class ParquetTable:
         return parquet.ParquetFile(self.path, read_dictionary=texts)
 
     def _cells(self, name: str, array: Any, *, as_text: bool) -> Cells:
-        import pyarrow as pa
+        return cells_of_arrow(_unfolded(array), name, self.name, as_text=as_text)
 
-        array = _unfolded(array)
-        kind = array.type
-        if (
-            pa.types.is_date(kind)
-            or pa.types.is_timestamp(kind)
-            or (as_text and (_is_plain(kind) or pa.types.is_temporal(kind)))
-        ):
-            return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
-        if as_text:
-            raise GraphError(f"column '{name}' of {self.name} holds {kind}, not text or numbers; choose another")
-        if pa.types.is_boolean(kind) or _is_number(kind):
-            return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
-        if _is_text(kind):
-            return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
-        if pa.types.is_null(kind):
-            return np.full(len(array), None, dtype=object)
-        if _is_list(kind) and _is_text(kind.value_type):
-            cells = np.empty(len(array), dtype=object)
-            cells[:] = array.to_pylist()
-            return cells
-        raise GraphError(
-            f"column '{name}' of {self.name} holds {kind}, not numbers or text; leave it out with --ignore"
-        )
+
+def cells_of_arrow(array: Any, name: str, table: str, *, as_text: bool) -> Cells:
+    """Return the cells of a column as an Arrow array has them."""
+    import pyarrow as pa
+
+    kind = array.type
+    if (
+        pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or (as_text and (_is_plain(kind) or pa.types.is_temporal(kind)))
+    ):
+        return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
+    if as_text:
+        raise GraphError(f"column '{name}' of {table} holds {kind}, not text or numbers; choose another")
+    if pa.types.is_boolean(kind) or _is_number(kind):
+        return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    if _is_text(kind):
+        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
+    if pa.types.is_null(kind):
+        return np.full(len(array), None, dtype=object)
+    if _is_list(kind) and _is_text(kind.value_type):
+        cells = np.empty(len(array), dtype=object)
+        cells[:] = array.to_pylist()
+        return cells
+    raise GraphError(f"column '{name}' of {table} holds {kind}, not numbers or text; leave it out with --ignore")
 
 
 def _pieces(batch: Any) -> Iterator[Any]:

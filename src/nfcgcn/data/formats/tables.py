@@ -183,8 +183,8 @@ def stem(path: Path) -> str:
     return name.removesuffix(name[len(name) - len(suffix) :]) if suffix else name or "graph"
 
 
-def checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Cells | None:
-    """Return the ids of the nodes; None, and problems, if some are missing or there twice."""
+def checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Cells:
+    """Return the ids of the nodes, each once; it is a problem if some are missing or there twice."""
     import pandas as pd
 
     ids = plain_ids(cells)
@@ -202,4 +202,4 @@ def checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Ce
                 f"column '{column}' of {table} holds '{ids[second][:40]}' in rows {first + 1} and {second + 1}; "
                 f"{int(again.sum())} rows repeat an id: make ids unique, or choose their column with --id"
             )
-    return None if empty.any() or again.any() else ids
+    return np.asarray(ids[~(empty | again)])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from nfcgcn.data.formats.table import Cells, as_texts
@@ -25,7 +26,7 @@ class WordCounts:
         self.separator = separator
         self.places: dict[str, int] = {word: i for i, word in enumerate(vocabulary or ())}
         self._fixed = vocabulary is not None
-        self._analyse = _text_words() if separator is None else _splitter(separator)
+        self._analyse = analyser(separator)
         self._parts: list[sp.csr_array] = []
 
     def add(self, cells: Cells) -> None:
@@ -87,12 +88,33 @@ class WordCounts:
         chosen.sort_indices()
         return chosen
 
+    def hashed(self, buckets: int) -> sp.csr_array:
+        """Return the counts of all words, ``[N, buckets]``, each in the column that its hash says."""
+        counts = self._matrix()
+        columns = hash_words(list(self.places), buckets)[counts.indices]
+        matrix = sp.csr_array((counts.data, columns, counts.indptr), shape=(self.rows, buckets))
+        matrix.sum_duplicates()
+        return matrix
+
     def _matrix(self) -> sp.csr_array:
         width = len(self.places)
         if len(self._parts) != 1 or self._parts[0].shape != (self.rows, width):
             parts = [sp.csr_array((p.data, p.indices, p.indptr), shape=(p.shape[0], width)) for p in self._parts]
             self._parts = [sp.csr_array(sp.vstack(parts)) if parts else sp.csr_array((self.rows, width))]
         return self._parts[0]
+
+
+def hash_words(words: Sequence[str], buckets: int) -> npt.NDArray[np.int64]:
+    """Return a number below `buckets` for each word: MurmurHash3, the same everywhere."""
+    from sklearn.utils import murmurhash3_32
+
+    hashes = [murmurhash3_32(word.encode("utf-8", "surrogatepass"), positive=True) for word in words]
+    return np.array(hashes, np.int64) % buckets
+
+
+def analyser(separator: str | None) -> Callable[[Any], list[str]]:
+    """Return a function that finds the words of a cell: of a text or, with a separator, of a list of words."""
+    return _text_words() if separator is None else _splitter(separator)
 
 
 def _text_words() -> Callable[[str], list[str]]:

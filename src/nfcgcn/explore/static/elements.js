@@ -35,8 +35,10 @@ export function write(value) {
   return size >= 1e-4 && size < 1e6 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
 }
 
-/** Write a share in percent. @param {number} share */
+/** Write a share in percent; one that is not certain is never written as 0 or 100. @param {number} share */
 export function percent(share) {
+  if (share > 0 && share < 0.0005) return "<0.1%";
+  if (share >= 0.9995 && share < 1) return ">99.9%";
   return `${(100 * share).toFixed(1)}%`;
 }
 

@@ -31,7 +31,7 @@ export class MistakesView {
       const brief = (/** @type {number} */ id) => answer.nodes[id];
       const right = answer.num_nodes - answer.num_wrong;
       this.list("Most confident mistakes", answer.confident.map(brief), answer.num_wrong);
-      return [make("p", {}, `${right} of ${answer.num_nodes} are right${answer.num_nodes ? ` (${percent(right / answer.num_nodes)})` : ""}, ${answer.num_wrong} are wrong. Press a number to see its nodes.`),
+      return [make("p", {}, `${right} of ${answer.num_nodes} are right${answer.num_nodes ? ` (${percent(right / answer.num_nodes)})` : ""}, ${answer.num_wrong} are wrong. Rows are labels, columns predictions; press a number to see its nodes.`),
         answer.matrix ? this.matrix(answer, brief) : make("p", { class: "muted" }, "There are too many classes for a matrix."),
         make("p", {}, make("button", { type: "button", onclick: () => this.list("Most confident mistakes", answer.confident.map(brief), answer.num_wrong) }, "Most confident mistakes")), this.listed];
     });

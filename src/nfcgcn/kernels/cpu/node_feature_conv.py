@@ -171,7 +171,7 @@ def _to_runs(weight: Tensor, stride: int) -> Tensor:
     filters, width, size = weight.shape
     windows = -(-size // stride)
     padded = F.pad(weight, (0, windows * stride - size)).view(filters, width, windows, stride)
-    return padded.flip(2).permute(1, 3, 2, 0).reshape(width, -1)
+    return padded.flip(2).permute(1, 3, 2, 0).reshape(width, -1).contiguous()  # of one column, reshape copies nothing
 
 
 def _from_runs(runs: Tensor, shape: torch.Size, stride: int) -> Tensor:

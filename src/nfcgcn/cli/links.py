@@ -1,0 +1,330 @@
+"""`nfcgcn links`: predict which nodes should be linked."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from nfcgcn import files
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, warn_of_formulas
+from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
+from nfcgcn.cli.links_page import write_links_page
+from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
+from nfcgcn.data.formats import find_tables
+from nfcgcn.errors import ConfigError, NFCError, unknown
+from nfcgcn.graph import Graph, Ints
+from nfcgcn.links.config import LINK_MODELS, LinkConfig, LinkSetup, make_link_setup
+from nfcgcn.links.evaluation import Judged, LinkScores, describe, judge_heuristics, repeat, summarise_scores
+from nfcgcn.links.prediction import encode, predict_pairs, suggest_links
+from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
+from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
+from nfcgcn.links.tables import read_pairs, read_times
+from nfcgcn.links.training import LinkEpoch
+from nfcgcn.settings import one_line, read_assignments, settings_of
+from nfcgcn.training import choose_device
+
+links = typer.Typer(
+    help="Predict which nodes should be linked: train, predict pairs, suggest missing links.", no_args_is_help=True
+)
+app.add_typer(links, name="links")
+
+BASELINES = ("mlp", "gae", "vgae")
+"""The models that --baselines trains beside the one that is asked for."""
+READ = ("all", "train")
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn links train` wrote.")]
+ReadOption = Annotated[
+    str,
+    typer.Option(
+        help="Edges that the model reads: all of the graph, or train, those that it read when the run was judged."
+    ),
+]
+OptionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default as in the run."),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@links.command()
+@takes_graph
+def train(
+    source: GraphSource,
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`, or gae or vgae.")] = "nfc-gcn",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 1,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    time: Annotated[
+        str | None, typer.Option(help="Column of edges with their time: train on the oldest, test on the newest.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn links settings`."),
+    ] = None,
+    device: DeviceOption = "auto",
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help=f"Also train {', '.join(BASELINES)}, on the same splits.")
+    ] = False,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; by default a new one in runs/.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in the --out folder.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
+) -> None:
+    """Hold edges out, train a model to find them, and write a folder with weights, scores and a page."""
+    settings = read_assignments(assignments or [])
+    options = source.take_options(settings)
+    make_link_setup(model, dataset=source.dataset, settings=settings)
+    chosen = choose_device(device)
+    folder = out_dir or Path("runs") / f"{source.name}-links-{model}-{datetime.now():%Y%m%d-%H%M%S}"
+    files.check_free(folder, force=force)
+    if json_file:
+        files.check_writable(json_file)
+    graph, tables = source.load(options), source.remember()
+    setup = make_link_setup(model, dataset=source.dataset, graph=graph, settings=settings)
+    splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds
+    err.print(f"{graph}, {LINK_MODELS[model].summary}, preset {setup.preset}", soft_wrap=True)
+    wanted = range(first_seed, first_seed + seeds)
+    with interruptible() as interruption:
+        try:
+            with _progress(seeds * setup.links.epochs) as on_epoch:
+                judged = repeat(graph, setup, wanted, splits=splits, device=chosen, on_epoch=on_epoch)
+        except KeyboardInterrupt:
+            err.print("interrupted before the first epoch had ended; nothing was written")
+            raise typer.Exit(interruption.exit_code) from None
+        whole = len(judged) == seeds and not judged[-1].run.interrupted
+        simple = judge_heuristics(graph, judged)
+        if baselines and whole:
+            shared = {name: value for name, value in settings.items() if name in ("epochs", "test_negatives")}
+            simple |= _train_baselines(graph, source.dataset, shared, setup.name, judged, chosen)
+        interruption.hold()
+        result = describe(
+            graph,
+            setup,
+            judged,
+            device=chosen,
+            command=f"nfcgcn {shlex.join(sys.argv[1:])}",
+            dataset_options=options if source.dataset else None,
+            baselines=simple,
+        )
+        result["interrupted"] = not whole
+        shown = max(judged, key=lambda j: j.run.best["val_auc"])
+        with files.new_folder(folder, force=force) as draft:
+            save_link_run(draft, graph, result, judged, shown, tables)
+        if json_file:
+            files.write_text(json_file, files.to_json(result))
+        _print_result(result)
+        write_links_page(folder)
+    if not whole:
+        err.print("interrupted: the best state so far was kept and scored")
+        raise typer.Exit(interruption.exit_code)
+
+
+@links.command()
+@takes_graph
+def predict(
+    run: RunArgument,
+    source: GraphSource,
+    pairs_file: Annotated[
+        Path, typer.Option("--pairs", help="Table with the nodes of a pair per row, in columns source and target.")
+    ],
+    out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The CSV file to write.")] = None,
+    read: ReadOption = "all",
+    assignments: OptionsOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write the probability of an edge for each pair of nodes in a table, to a CSV file or to the screen.
+
+    Columns: `source`, `target`, `probability`, and `known`, yes where the graph has the edge. The model reads all edges
+    but those that it is asked about, as in training. A probability is that of a mix in which half of the pairs are
+    edges.
+    """
+    saved, graph, chosen = _open(run, source, assignments, read, device)
+    if out_file:
+        files.check_writable(out_file)
+    pairs = read_pairs(pairs_file, graph)
+    known = np.isin(pair_keys(pairs, graph.num_nodes), pair_keys(pairs_of(graph), graph.num_nodes))
+    found = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
+    names = namer(graph)
+    rows = [
+        (names(u), names(v), f"{p:.6g}", "yes" if k else "no")
+        for u, v, p, k in zip(*pairs.tolist(), found.tolist(), known.tolist(), strict=True)
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([("source", "target", "probability", "known"), *rows])
+    if out_file is None:
+        out.print(text.getvalue().rstrip("\n"), soft_wrap=True)
+        return
+    files.write_text(out_file, text.getvalue())
+    warn_of_formulas(cell for row in rows for cell in row[:2])
+    out.print(f"{len(rows)} pairs, {int(known.sum())} of them known edges: {out_file}", soft_wrap=True)
+
+
+@links.command()
+@takes_graph
+def suggest(
+    run: RunArgument,
+    source: GraphSource,
+    node: Annotated[str | None, typer.Option(help="The node to link; by default all nodes, with --out.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Suggestions per node.")] = 10,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The .parquet or .csv file to write.")
+    ] = None,
+    read: ReadOption = "all",
+    assignments: OptionsOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Name the most probable missing links of a node, or of all nodes; known links are left out.
+
+    Columns of the file: `node`, `rank` (1 is the most probable), `suggestion` and `probability`. Scores are made and
+    written some nodes at a time: memory does not grow with the square of the graph.
+    """
+    if node is None and out_file is None:
+        raise ConfigError("name a node with --node, or a file for the suggestions of all nodes with --out")
+    if out_file is not None:
+        if out_file.suffix not in (".parquet", ".csv"):
+            raise ConfigError(f"`--out` must end in .parquet or .csv, got '{out_file.name}'")
+        if out_file.suffix == ".parquet" and find_spec("pyarrow") is None:
+            raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write a .csv file")
+    saved, graph, chosen = _open(run, source, assignments, read, device)
+    if out_file is not None:
+        files.check_writable(out_file)
+    nodes = np.arange(graph.num_nodes) if node is None else np.array([graph.find_node(node)])
+    vectors = encode(saved.model, graph, _edges_read(saved, read), device=chosen)
+    blocks = suggest_links(saved.model, vectors, graph, nodes, top=top)
+    if out_file is not None:
+        count = write_suggestions(out_file, graph, with_progress(blocks, len(nodes)))
+        out.print(f"{count:,} suggestions for {len(nodes):,} nodes: {out_file}", soft_wrap=True)
+        return
+    table, names = make_table(">rank", "suggestion", ">probability"), namer(graph)
+    for block in blocks:
+        for rank, other, probability in zip(block.ranks, block.others, block.probabilities, strict=True):
+            table.add_row(str(rank), names(int(other)), f"{probability:.3f}")
+    out.print(table)
+
+
+@links.command("settings")
+def list_settings(
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`, or gae or vgae.")] = "nfc-gcn",
+) -> None:
+    """List the settings that `nfcgcn links train --set KEY=VALUE` accepts for a model, with defaults."""
+    setup = make_link_setup(model)
+    table = make_table("setting", ">default", "values", "meaning")
+    for config in (LinkConfig, type(setup.model)):
+        for name, s in settings_of(config).items():
+            table.add_row(name, "none" if s.default is None else str(s.default), s.type_name, s.meaning)
+    out.print(table)
+
+
+def _open(
+    run: Path, source: GraphSource, assignments: list[str] | None, read: str, device: str
+) -> tuple[SavedLinkRun, Graph, torch.device]:
+    """Return the run, the graph to use it on and the device."""
+    if read not in READ:
+        raise ConfigError(unknown("choice of edges to read", read, READ))
+    chosen, saved = choose_device(device), load_link_run(run)
+    graph = read_graph(saved, source, assignments or [])
+    if _edges_read(saved, read) is not None:
+        saved.check_edges(graph)
+    return saved, graph, chosen
+
+
+def _edges_read(saved: SavedLinkRun, read: str) -> Ints | None:
+    """Return the edges that the model reads; None for all edges of the graph.
+
+    A model that learned vectors from its edges alone knows no others.
+    """
+    return None if read == "all" and saved.setup.reads_features else saved.read
+
+
+def _time_split(source: GraphSource, graph: Graph, time: str, setup: LinkSetup) -> EdgeSplit:
+    if source.path is None:
+        raise ConfigError("--time is for tables of nodes and edges with a column of times")
+    path = Path(source.path)
+    edges = source.edges or (find_tables(path)[1] if path.is_dir() else None)
+    if edges is None:
+        raise ConfigError("--time needs a table of edges; name it with --edges")
+    ends = {"source": source.source_column or "source", "target": source.target_column or "target"}
+    pairs, times = read_times(edges, graph, time, **ends)
+    c = setup.links
+    return split_by_time(graph, pairs, times, val_ratio=c.val_ratio, test_ratio=c.test_ratio)
+
+
+def _train_baselines(
+    graph: Graph,
+    dataset: str | None,
+    settings: Mapping[str, Any],
+    own: str,
+    judged: list[Judged],
+    device: torch.device,
+) -> dict[str, LinkScores]:
+    """Return the figures of the baselines that learn, by name; one that fails or is interrupted costs no result."""
+    seeds, splits = [j.run.seed for j in judged], [j.run.split for j in judged]
+    found: dict[str, LinkScores] = {}
+    for name in BASELINES:
+        if name == own:
+            continue
+        try:
+            other = make_link_setup(name, dataset=dataset, graph=graph, settings=settings)
+            with _progress(len(seeds) * other.links.epochs, name) as on_epoch:
+                done = repeat(graph, other, seeds, splits=splits, device=device, on_epoch=on_epoch)
+            if len(done) < len(seeds) or done[-1].run.interrupted:
+                raise KeyboardInterrupt
+            found[name] = summarise_scores([j.scores for j in done])
+        except (KeyboardInterrupt, NFCError) as error:
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
+            err.print(f"without {name}, for comparison: {reason}", soft_wrap=True)
+            break
+    return found
+
+
+@contextmanager
+def _progress(total: int, what: str = "") -> Iterator[Callable[[int, LinkEpoch], None]]:
+    """Show progress on stderr: a status in a terminal, a line now and then elsewhere."""
+    lines, done = Lines(), 0
+
+    def text(seed: int, epoch: LinkEpoch) -> str:
+        name = f"{what} seed {seed}" if what else f"seed {seed}"
+        return f"{done} of {total} epochs at most; {name}: loss {epoch['train_loss']:.3f}, AUC {epoch['val_auc']:.1%}"
+
+    with err.status("training") as status:
+
+        def on_epoch(seed: int, epoch: LinkEpoch) -> None:
+            nonlocal done
+            done += 1
+            if err.is_terminal:
+                status.update(text(seed, epoch))
+            lines.show(lambda: text(seed, epoch))
+
+        yield on_epoch
+
+
+def _print_result(result: Mapping[str, Any]) -> None:
+    table = make_table("model", *(f">{name}" for name in result["test_scores"]))
+    for name, scores in {result["model"]: result["test_scores"], **result["baselines"]}.items():
+        table.add_row(name, *(_cell(score) for score in scores.values()))
+    out.print(table)
+    count = len(result["seeds"])
+    sizes = ", ".join(f"{size:,} {part}" for part, size in result["split_sizes"].items())
+    out.print(
+        f"in %, over {count} seed{'s' if count > 1 else ''}; edges: {sizes}; validation AUC "
+        f"{100 * result['val_scores']['auc']['mean']:.2f}; {result['seconds']:.1f} s on {result['device']}",
+        soft_wrap=True,
+    )
+
+
+def _cell(score: Mapping[str, Any] | None) -> str:
+    if score is None:
+        return "n/a"
+    return f"{100 * score['mean']:.2f}" + ("" if score["std"] is None else f" ± {100 * score['std']:.2f}")
