@@ -307,7 +307,7 @@ def side_by_side(net, graph, config, tmp_path):
 
 
 def without_sorted_slots(net):
-    """Sorted slots, preferred neighbours and stacks need the whole graph, and are refused where a part of it is read."""
+    """Sorted slots, preferred neighbours and stacks need the whole graph: refused where a part of it is read."""
     if isinstance(net, NFCGCN):
         net = copy.deepcopy(net)
         if needs_all(net):
