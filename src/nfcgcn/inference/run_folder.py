@@ -185,7 +185,8 @@ def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, An
         with torch.device("meta"):  # shapes alone, without memory
             empty = build()
         expected = {name: list(tensor.shape) for name, tensor in empty.state_dict().items()}
-        for name in empty.grows & header.keys():
+        grows: frozenset[str] = getattr(empty, "grows", frozenset())  # which only models of nodes have
+        for name in grows & header.keys():
             rows = header[name]["shape"][:1]
             expected[name][:1] = rows if all(type(n) is int and n >= 0 for n in rows) else [0]
         for name in sorted({*expected, *header}):
