@@ -194,12 +194,14 @@ def bench_random_walks(
     if json_file:
         files.write_text(json_file, files.to_json(result))
     title = f"{graph.name}: {num_walks} walks of {walk_length} nodes, {width} numbers, window {window}"
-    table = make_table(title, ">seconds", ">of gensim")
+    table = make_table(title, ">seconds", ">of gensim", ">CPU seconds", ">of gensim")
     theirs = result["gensim_s"]
-    rows = {"walks alone": "walks_s", "walks and skip-gram": "ours_s", "gensim's word2vec, without walks": "gensim_s"}
+    rows = {"walks alone": "walks", "walks and skip-gram": "ours", "gensim's word2vec, without walks": "gensim"}
     for name, key in rows.items():
-        if result[key] is not None:
-            table.add_row(name, f"{result[key]:.2f}", f"{result[key] / theirs:.2f}" if theirs else "")
+        if result[f"{key}_s"] is not None:
+            times = [(result[f"{key}_{unit}"], result[f"gensim_{unit}"]) for unit in ("s", "cpu_s")]
+            cells = [(f"{own:.2f}", f"{own / other:.2f}" if other else "") for own, other in times]
+            table.add_row(name, *(text for pair in cells for text in pair))
     out.print(table)
     if theirs is None:
         out.print(f"no comparison: {GENSIM_MISSING}", highlight=False, markup=False)

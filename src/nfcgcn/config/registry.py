@@ -80,6 +80,9 @@ class ModelEntry:
 
 NFC_PAPER = 'Zhang, Song, Aletras and Lu, "Graph Node-Feature Convolution for Representation Learning", 2018'
 GCN_PAPER = 'Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017'
+PLANETOID_PAPER = (
+    'Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016'
+)
 MODELS = {
     "nfc-gcn": ModelEntry(NFCGCN, "NFC-GCN with 1D convolution", NFC_PAPER, {"conv": "1d"}),
     "nfc-gcn-2d": ModelEntry(NFCGCN, "NFC-GCN with 2D convolution", NFC_PAPER, {"conv": "2d"}, "nfc-gcn"),
@@ -128,6 +131,16 @@ MODELS = {
         LINE,
         "LINE: vectors from edges and from shared neighbours; reads no features",
         'Tang, Qu, Wang, Zhang, Yan and Mei, "LINE: Large-scale Information Network Embedding", WWW 2015',
+    ),
+    "planetoid-t": ModelEntry(
+        baselines.PlanetoidT,
+        "Planetoid-T: features, and a vector per node from walks and labels",
+        PLANETOID_PAPER,
+    ),
+    "planetoid-i": ModelEntry(
+        baselines.PlanetoidI,
+        "Planetoid-I: features, and what they say of the neighbours and labels",
+        PLANETOID_PAPER,
     ),
     "eigenmaps": ModelEntry(
         baselines.LaplacianEigenmaps,

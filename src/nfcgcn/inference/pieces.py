@@ -22,7 +22,7 @@ from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.hops import Hops, LayeredClassifier
 from nfcgcn.method.operations import propagate
-from nfcgcn.training.batches import Batch, NodeReader, ahead, matrix_of, moved, sorts_slots
+from nfcgcn.training.batches import Batch, NodeReader, ahead, matrix_of, moved, needs_all
 from nfcgcn.training.ranks import Ranks, current
 
 Layer = Literal["last", "first", "scores"]
@@ -36,7 +36,7 @@ Say = Callable[[int, int], None]
 
 def in_pieces(model: NodeClassifier, graph: Graph) -> bool:
     """Say whether a graph is to be read in pieces: it lies in a store, and the model can."""
-    return graph.store is not None and isinstance(model, LayeredClassifier) and not sorts_slots(model)
+    return graph.store is not None and isinstance(model, LayeredClassifier) and needs_all(model) is None
 
 
 @torch.no_grad()

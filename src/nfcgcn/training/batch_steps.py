@@ -71,6 +71,9 @@ class MiniBatches:
                 f"{MOST_EXACT:,}",
             )
 
+    def begin(self) -> None:
+        """Do nothing: no model that trains in mini-batches learns anything before its first step."""
+
     def train(self, epoch: int, optimizer: Adam, within: Within | None, keep: Callable[[Within], None]) -> Training:
         """Make the steps of an epoch, from the place `within` it on."""
         self.model.train()

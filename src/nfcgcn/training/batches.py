@@ -42,17 +42,29 @@ def layered(model: NodeClassifier) -> LayeredClassifier:
             f"a {type(model).__name__} reads the whole graph in every step, so `fan_out` must be none; nfc-gcn, "
             "nfc-gcn-2d, gcn and mlp can train in mini-batches"
         )
-    if sorts_slots(model):
+    name = needs_all(model)
+    if name == "slot_order":
         raise ConfigError(
             f"`slot_order` must be random for a part of the nodes at a time, got {model.config.slot_order}; to sort "
             "by it, all of the graph would be read"
         )
+    if name is not None:
+        raise ConfigError(
+            f"`{name}` must be {PARTLY[name]} for a part of the nodes at a time, got {getattr(model.config, name)}; "
+            "with it, all of the graph would be read"
+        )
     return model
 
 
-def sorts_slots(model: NodeClassifier) -> bool:
-    """Say whether a model's maps are sorted by what only the whole graph says."""
-    return isinstance(model, NFCGCN) and model.config.slot_order != "random"
+PARTLY = {"slot_order": "random", "neighbour_draw": "uniform", "conv_layers": 1}
+"""Settings with which a part of the graph is enough for some nodes."""
+
+
+def needs_all(model: NodeClassifier) -> str | None:
+    """Name the setting of a model for which the maps of some nodes depend on the whole graph; None if none does."""
+    if not isinstance(model, NFCGCN):
+        return None
+    return next((name for name, value in PARTLY.items() if getattr(model.config, name) != value), None)
 
 
 class Batch(NamedTuple):
