@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "export": (
         "export",
-        "Write a run's model as a program that needs only PyTorch to run, for graphs of any size.",
+        "Write a run's model as a program for graphs of any size, which needs only PyTorch (.pt2) or an ONNX runtime.",
     ),
     "reproduce": (
         "reproduce",
