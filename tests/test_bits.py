@@ -33,6 +33,7 @@ COUNTS = {
     "stride": st.integers(3, 9),
     "kernel_width": st.integers(1, 3),
     "samples": st.sampled_from([20, 400]),
+    "conv_layers": st.integers(1, 3),
 }
 
 

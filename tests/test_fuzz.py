@@ -10,11 +10,12 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="m
 SCRIPT = """
 import os, pickle, sys
 import fuzz
+from fuzzed_graphs import Trap
 
 def foreign(draw, folder): {}["x"]
 def greedy(draw, folder): bytearray(3 * 2**30)
 def aborted(draw, folder): os.abort()
-def trapped(draw, folder): pickle.loads(pickle.dumps(fuzz.Trap()))
+def trapped(draw, folder): pickle.loads(pickle.dumps(Trap()))
 def refused(draw, folder): raise fuzz.NFCError
 
 kinds, fuzz.KINDS = fuzz.KINDS, (foreign, greedy, aborted, trapped, refused)

@@ -30,7 +30,7 @@ from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.additions import ADDITIONS
 from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.settings import settings_of
-from nfcgcn.training.batches import NodeReader
+from nfcgcn.training.batches import NodeReader, needs_all
 
 N, D, CLASSES = 60, 23, 3
 FORMS = ("dense", "sparse", "weighted")
@@ -53,6 +53,9 @@ VALUES = {
     "order": (1, 3),
     "contraction": (0.5,),
     "steps": (1, 2),
+    "conv_layers": (1, 2),
+    "pretraining": (2,),
+    "contexts": (30,),
 }
 """Small sizes; a setting that is not named here takes all of its choices, or its default and another number."""
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
@@ -190,7 +193,9 @@ def several_draws(net, graph, config, tmp_path):
     for draw in range(3):
         if isinstance(net, NFCGCN):
             c = net.config
-            table = sample_neighbours(graph, bandwidth=c.bandwidth, seed=3, draw=draw, slot_order=c.slot_order)
+            scaled = Graph.from_edges(graph.edge_index.numpy(), net.scale(graph.x).to_dense().numpy())
+            how = {"slot_order": c.slot_order, "neighbour_draw": c.neighbour_draw}
+            table = sample_neighbours(scaled, bandwidth=c.bandwidth, seed=3, draw=draw, **how)
             with torch.no_grad():
                 scores = net(graph.x, graph.edges, torch.from_numpy(table))
         else:
@@ -210,7 +215,10 @@ def last_layer(net, graph, config, tmp_path):
     """The representation is what the last layer reads."""
     layer = getattr(net, "classifier", None) or getattr(net, "output", None) or net.layers[-1]
     read = []
-    if isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
+    if isinstance(net, NFCGCN) and len(net.stack) and len(net.layers) <= (net.config.classifier == "none"):
+        net.stack[-1].register_forward_hook(lambda *arguments: read.append(arguments[2]))
+        scores_of(net, graph)
+    elif isinstance(net, NFCGCN) and len(net.layers) <= (net.config.classifier == "none"):
         read = [net.nfc(net.scale(graph.x), graph.edges)]
     elif isinstance(net, SampledClassifier):
         same(layer(torch.from_numpy(embed(net, graph))), scores_of(net, graph))
@@ -299,15 +307,22 @@ def side_by_side(net, graph, config, tmp_path):
 
 
 def without_sorted_slots(net):
-    """Sorted slots need the whole graph, and so are refused where a part of it is read."""
+    """Sorted slots, preferred neighbours and stacks need the whole graph: refused where a part of it is read."""
     if isinstance(net, NFCGCN):
         net = copy.deepcopy(net)
-        net.config = net.nfc.config = replace(net.config, slot_order="random")
+        if needs_all(net):
+            with pytest.raises(ConfigError, match=f"^`{needs_all(net)}` must be "):
+                NodeReader(net, GRAPHS["dense"])
+        if len(net.stack):
+            return None
+        net.config = net.nfc.config = replace(net.config, slot_order="random", neighbour_draw="uniform")
     return net
 
 
 def mini_batch(net, graph, config, tmp_path):
     net, nodes = without_sorted_slots(net), np.array([N - 1, 0, 7, 31])
+    if net is None:
+        return
     batch = NodeReader(net, graph).batch(nodes, [None] * net.num_hops)
     with torch.no_grad():
         same(net(batch.x, batch.hops)[: len(nodes)], scores_of(net, graph)[nodes])
@@ -315,6 +330,8 @@ def mini_batch(net, graph, config, tmp_path):
 
 def layer_by_layer(net, graph, config, tmp_path):
     net = without_sorted_slots(net)
+    if net is None:
+        return
     same(compute(net, graph), scores_of(net, graph))
     same(compute(net, graph, layer="last"), embed(net, graph))
 
@@ -344,7 +361,8 @@ APPLIES = {
     "a mini-batch": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
     "layer by layer": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
     "an appended node": lambda model: (
-        model in WITH_FEATURES and model != "lgcn"  # normalises over all nodes at hand
+        # The first normalises over all nodes at hand, the second knows its own graph alone.
+        model in WITH_FEATURES and model not in ("lgcn", "planetoid-t")
     ),
 }
 ONLY = {"side by side": {"representation_dropout": 0.0, "classifier": "none", **ADDITIONS}}

@@ -146,7 +146,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.history_, self.best_epoch_ = run.history, run.best["epoch"]
         with torch.no_grad():
             small = torch.zeros(1, graph.num_features), torch.zeros(2, 0, dtype=torch.int64)
-            output = self.model_.embed(*(small if self.model_.reads_features else (graph.x, graph.edge_index)))
+            own_graph = self.model_.grows or not self.model_.reads_features
+            output = self.model_.embed(*((graph.x, graph.edge_index) if own_graph else small))
         self._n_features_out = output.shape[1]
         return self
 

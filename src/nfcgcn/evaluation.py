@@ -167,6 +167,7 @@ def repeat(
     on_epoch: Callable[[int, Epoch], None] | None = None,
     track: Tracker | None = None,
     keep: Unfinished | None = None,
+    start: Mapping[str, torch.Tensor] | None = None,
 ) -> list[Repeat]:
     """Train once per seed and score each run's best state once on its test nodes.
 
@@ -175,6 +176,7 @@ def repeat(
     a run diverges, or its process dies, the error is an :class:`UnfinishedError`, which has the runs before it, unless
     there are none. ``on_epoch`` is called with the seed and its epoch; ``track`` hears of epochs and ends, see
     :class:`nfcgcn.Tracker`. With ``keep`` runs are kept on the disk, and those that it has already are not repeated.
+    ``start`` are weights that all models start with, by name; see :func:`nfcgcn.inference.transfer.starting_weights`.
 
     >>> import nfcgcn
     >>> graph = nfcgcn.load("citations", nodes=200, features=50)
@@ -187,6 +189,8 @@ def repeat(
     if not all(len(split.test) for split in splits):
         raise GraphError(f"the split '{splits[0].name}' leaves no labelled node to test on; change its sizes")
     models = [config.build(graph, seed) for seed in seeds]
+    for model in models if start else ():
+        model.load_state_dict({**model.state_dict(), **(start or {})})
     jobs = max(1, min(jobs, int(available() / (2 * config.memory(graph)))))  # the estimate is a lower bound
     runs = {} if keep is None else keep.finished(seeds)
     left = [number for number, seed in enumerate(seeds) if seed not in runs]
@@ -262,8 +266,9 @@ def perceptron(
     Its settings are those it has for the `dataset`, or for any graph; what is learnt, and for how long, is as in
     `config`.
     """
-    shared = ("epochs", "patience", "monitor", "class_weight", "calibrate")
-    shared += ("fan_out", "batch_size", "batch_parts") if config.training.fan_out is not None else ()
+    shared = ["epochs", "patience", "monitor", "class_weight", "calibrate"]
+    if config.training.fan_out is not None:
+        shared += ["fan_out", "batch_size", "batch_parts"]
     settings = {name: getattr(config.training, name) for name in shared}
     mlp = make_config("mlp", dataset=dataset, graph=graph, settings=settings)
     seeds, splits = [r.seed for r in repeats], [r.split for r in repeats]

@@ -48,6 +48,8 @@ def test_nfc_gcn_is_trained_as_published(model, dataset, preset):
         "edge_dropout": 0.0,
         "own_features": "none",
         "self_weight": 1.0,
+        "neighbour_draw": "uniform",
+        "conv_layers": 1,
         "slot_order": "random",
         "resample": "once",
         "feature_scale": "given",

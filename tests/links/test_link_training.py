@@ -17,7 +17,7 @@ from nfcgcn.links import prediction
 from nfcgcn.links.config import LINK_MODELS, MODELS, make_link_setup, preset_tables
 from nfcgcn.links.evaluation import judge, judge_heuristics, repeat
 from nfcgcn.links.prediction import encode, predict_pairs, probabilities, score_pairs, suggest_links
-from nfcgcn.links.splits import pairs_of
+from nfcgcn.links.splits import pairs_of, with_edges
 from nfcgcn.links.training import fit, fit_links
 
 QUICK = {"epochs": 40, "channels": 8, "hidden_channels": 16, "patience": "none"}
@@ -118,11 +118,10 @@ def test_a_loss_that_is_not_finite(planted):
 
 
 def test_graphs_and_settings_that_are_refused(planted):
-    bare = replace(planted, adjacency=planted.adjacency * 0)
-    bare.adjacency.eliminate_zeros()
+    bare = with_edges(planted, np.zeros((2, 0), np.int64))
     with pytest.raises(GraphError, match="the split 'random' has no train edge"):
         fit_links(bare, "gcn")
-    with pytest.raises(ConfigError, match="unknown model 'gcnn'; did you mean 'gcn'"):
+    with pytest.raises(ConfigError, match="unknown model 'gcnn'; did you mean"):
         fit_links(planted, "gcnn")
     with pytest.raises(ConfigError, match=r"`hide` is 0\.0 in model 'gae'; choose another --model instead"):
         fit_links(planted, "gae", settings={"hide": 0.5})

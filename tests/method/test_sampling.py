@@ -204,3 +204,36 @@ def test_neighbours_are_sorted_by_their_rank(order, sparse_graph):
         part = slice(int(starts[node]), int(starts[node + 1]))
         own = [scores[j] for j in neighbours[part].tolist()]
         assert ranks[part].tolist() == [1 + len({s for s in own if s > mine}) for mine in own]
+
+
+@pytest.mark.parametrize(("by", "weighted"), [("degree", False), ("similarity", True), ("importance", False)])
+def test_preferred_neighbours_are_drawn_in_proportion(by, weighted):
+    # Node 0 has the neighbours 1, 2 and 3, of degrees 1, 2 and 4.
+    pairs = np.array([[0, 1], [0, 2], [0, 3], [2, 4], [3, 4], [3, 5], [3, 6]])
+    features = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 0], [1, 1, 1], [0, 1, 1]], np.float32)
+    weights = np.array([1.0, 2.0, 0.5, 1, 1, 1, 1])
+    given = {"weights": weights} if weighted else {}
+    graph = Graph.from_edges(pairs.T, features, **given)
+    plain = np.zeros((7, 7))
+    plain[pairs[:, 0], pairs[:, 1]] = plain[pairs[:, 1], pairs[:, 0]] = 1
+    loops = plain + np.eye(7)
+    scale = np.diag(loops.sum(0) ** -0.5)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    expected = {
+        "degree": plain.sum(0),
+        "similarity": unit @ unit[0] + 0.01,
+        "importance": ((scale @ loops @ scale) ** 2).sum(0),
+    }[by][1:4] * (weights[:3] if weighted else 1)
+    draws = 1000
+    tables = [sample_neighbours(graph, bandwidth=3, draw=d, neighbour_draw=by)[0] for d in range(draws)]
+    first = np.bincount([table[1] for table in tables], minlength=4)[1:4] / draws
+    np.testing.assert_allclose(first, expected / expected.sum(), atol=0.05)
+    assert all(len(set(table.tolist())) == 3 for table in tables)  # the node and two others
+
+
+def test_a_preferred_draw_depends_on_the_surroundings_alone(sparse_graph):
+    longer = sparse_graph.extend(np.ones((1, 40), np.float32), np.zeros((2, 0), int))
+    for by in ("degree", "similarity", "importance"):
+        one, other = (sample_neighbours(g, bandwidth=4, seed=3, neighbour_draw=by) for g in (sparse_graph, longer))
+        assert (one == other[:-1]).all()
+        assert (one != sample_neighbours(sparse_graph, bandwidth=4, seed=3)).any()

@@ -224,6 +224,11 @@ def test_baselines_of_the_library(log):
     pytest.importorskip("implicit")
     rows = evaluate_recommenders(log, ["popularity", "item-cosine", "als", "bpr"], seeds=[0, 1], top=5)
     assert [line["model"] for line in summarise_rows(rows)] == ["popularity", "item-cosine", "als", "bpr"]
+    first, second, *_ = summarise_rows(rows)
+    by_seed = {name: [row["ndcg"] for row in rows if row["model"] == name] for name in ("popularity", "item-cosine")}
+    apart = np.subtract(by_seed["item-cosine"], by_seed["popularity"]).mean()
+    assert first["ndcg_against_first"] is None
+    assert second["ndcg_against_first"]["mean"] == pytest.approx(apart)
     means = {line["model"]: line["ndcg"]["mean"] for line in summarise_rows(rows)}
     assert min(means["item-cosine"], means["als"]) > 1.5 * means["popularity"]
     again = evaluate_recommenders(log, ["als", "bpr"], top=5)

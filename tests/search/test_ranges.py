@@ -36,6 +36,8 @@ def test_the_ranges_of_nfc_gcn():
         "edge_dropout": FloatDistribution(0, 0.9),
         "own_features": CategoricalDistribution(("none", "mlp")),
         "self_weight": FloatDistribution(0.1, 10, log=True),
+        "neighbour_draw": CategoricalDistribution(("uniform", "degree", "similarity", "importance")),
+        "conv_layers": IntDistribution(1, 3),
         "learning_rate": FloatDistribution(0.001, 0.1, log=True),
         "weight_decay": FloatDistribution(1e-5, 1e-3, log=True),
     } | {name: space[name] for name in space.keys() & {"feature_scale"}}

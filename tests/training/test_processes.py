@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from nfcgcn.training.values import DiedError
 @pytest.fixture(autouse=True)
 def _forks(request):
     if not request.node.get_closest_marker("gpu") and not processes.can_fork():
-        pytest.skip("no forks: not Linux, or a GPU has been used")
+        pytest.skip("no forks: not Linux, or there is a GPU")
 
 
 @pytest.fixture(scope="module")
@@ -258,15 +257,7 @@ def test_features_are_shared_not_copied():
 
 
 @pytest.mark.gpu
-def test_a_process_that_has_used_a_gpu_does_not_fork():
-    code = """
-        import torch
-        from nfcgcn import load, make_config, repeat
-        from nfcgcn.training import processes
-        assert processes.can_fork()
-        torch.ones(1, device="cuda", requires_grad=True).sum().backward()
-        assert not processes.can_fork()
-        config = make_config("gcn", dataset="digits", settings={"epochs": 2})
-        assert len(repeat(load("digits"), config, range(2), jobs=2)) == 2
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+def test_where_there_is_a_gpu_seeds_share_this_process(digits):
+    assert not processes.can_fork()
+    torch.ones(1, device="cuda", requires_grad=True).sum().backward()
+    assert len(repeat(digits, config(epochs=2), range(2), jobs=2)) == 2

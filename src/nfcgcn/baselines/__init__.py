@@ -16,6 +16,8 @@ from nfcgcn.baselines.line import LINE as LINE
 from nfcgcn.baselines.mlp import MLP as MLP
 from nfcgcn.baselines.netmf import NetMF as NetMF
 from nfcgcn.baselines.node2vec import Node2Vec as Node2Vec
+from nfcgcn.baselines.planetoid import PlanetoidI as PlanetoidI
+from nfcgcn.baselines.planetoid import PlanetoidT as PlanetoidT
 from nfcgcn.baselines.sage import SAGE as SAGE
 from nfcgcn.baselines.sampled import GAT5 as GAT5
 from nfcgcn.baselines.sampled import GCN5 as GCN5

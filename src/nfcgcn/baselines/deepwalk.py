@@ -7,12 +7,9 @@ from typing import Any
 
 from nfcgcn.baselines.vectors import VectorClassifier, VectorConfig
 from nfcgcn.graph import Floats, Ints
-from nfcgcn.kernels.skip_gram import Source, learn_vectors, window_pairs
+from nfcgcn.kernels.skip_gram import EVERY, Source, learn_vectors, window_pairs
 from nfcgcn.randomness import hash_seed
 from nfcgcn.settings import setting, takes
-
-EVERY = 2**32
-"""Below this limit is every 32-bit number."""
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,13 @@ class GCN(LayeredClassifier):
     def read(self, x: Tensor, edge_index: Any) -> Tensor:  # noqa: ARG002
         """Return ``X W(1)`` and, with ``own_features``, ``X V(1)`` beside it."""
         x = self.scale(x)
-        first: Tensor = self.layers[0].project(self._dropped(x))  # type: ignore[operator]
+        first = self._first.project(self._dropped(x))
         return torch.cat([first, self._own(x)], dim=1)
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``X W(1)`` and ``X V(1)``, which :meth:`read` put side by side."""
-        width = self.layers[0].weight.shape[1]
-        return h[:, :width], h[:, width:]  # type: ignore[misc]
+        width = self._first.weight.shape[1]
+        return h[:, :width], h[:, width:]
 
     def onward(self, h: Tensor, number: int) -> Tensor:
         """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
@@ -105,9 +105,13 @@ class GCN(LayeredClassifier):
     def _own(self, x: Tensor) -> Tensor:
         """Return ``X V(1)`` for scaled features; no column without ``own_features``."""
         if not len(self.own):
-            return self.layers[0].weight.new_zeros(len(x), 0)  # type: ignore[union-attr,operator]
+            return self._first.weight.new_zeros(len(x), 0)
         own: Tensor = self.own[0](self._dropped(x))
         return own
+
+    @property
+    def _first(self) -> GraphConv:
+        return self.layers[0]  # type: ignore[return-value]
 
     def _dropped(self, h: Tensor) -> Tensor:
         return dropout(h, self.config.dropout, self.training)  # type: ignore[no-any-return]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfcgcn.baselines.deepwalk import EVERY, DeepWalk, DeepWalkConfig
+from nfcgcn.baselines.deepwalk import DeepWalk, DeepWalkConfig
+from nfcgcn.kernels.skip_gram import EVERY
 from nfcgcn.settings import setting, takes
 
 

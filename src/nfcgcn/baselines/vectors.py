@@ -52,14 +52,10 @@ class VectorClassifier(NodeClassifier):
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the nodes' vectors, ``[N, hidden_channels]``."""
-        known = _known_by(edge_index, x.shape[0])
         if self.training:
-            self.graph = known
-        elif self.graph not in (0, known):
-            raise GraphError(
-                f"a {type(self).__name__} knows only the nodes and edges that it was trained on, and these are others; "
-                "train on this graph"
-            )
+            self.graph = known_by(edge_index, x.shape[0])
+        elif self.graph:
+            check_graph(self, self.graph, edge_index, x.shape[0])
         made = _vectors(edge_index, x.shape[0], type(self), self.config, self.seed)
         return made.to(x.device, self.output.weight.dtype)
 
@@ -87,8 +83,18 @@ class VectorClassifier(NodeClassifier):
         self.graph = int(high) << 16 | int(low)
 
 
+def check_graph(model: NodeClassifier, known: int, edge_index: Tensor, num_nodes: int) -> None:
+    """Raise an error for a graph that is not known by this number."""
+    if known_by(edge_index, num_nodes) != known:
+        raise GraphError(
+            f"a {type(model).__name__} knows only the nodes and edges that it was trained on, and these are others; "
+            "train on this graph"
+        )
+
+
 @remembered
-def _known_by(edge_index: Tensor, num_nodes: int) -> int:
+def known_by(edge_index: Tensor, num_nodes: int) -> int:
+    """Return a checksum of a graph's edges, which is not 0."""
     lists = adjacency_lists(edge_index, num_nodes)
     return zlib.crc32(b"".join(part.numpy().tobytes() for part in lists)) or 1
 

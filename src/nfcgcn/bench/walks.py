@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from nfcgcn.baselines.deepwalk import EVERY
 from nfcgcn.evaluation import environment
 from nfcgcn.graph import Graph
-from nfcgcn.kernels.skip_gram import Source, learn_vectors, window_pairs
+from nfcgcn.kernels.skip_gram import EVERY, Source, learn_vectors, window_pairs
 from nfcgcn.kernels.threads import one_pool
 
 GENSIM_MISSING = "gensim is not installed (`pip install gensim`)"
@@ -31,6 +30,7 @@ def bench_walks(
 ) -> dict[str, Any]:
     """Return the seconds of the walks, of our skip-gram with its walks, and of gensim's on the same walks.
 
+    ``*_s`` are seconds on the clock, ``*_cpu_s`` those of all cores together, which other programs change less.
     gensim gets one pass over the walks, five negative nodes and `threads` workers. Its time is None where it is not
     installed. Kernels are compiled before the clock starts.
     """
@@ -45,7 +45,7 @@ def bench_walks(
         say("compiling")
         learn_vectors(source(1), pairs, width=width, step=0.025, seed=0)
         say("walks")
-        seconds, walks = _timed(lambda: [chunk for chunk, _ in source(num_walks).sequences(0)])
+        alone, walks = _timed(lambda: [chunk for chunk, _ in source(num_walks).sequences(0)])
         say("skip-gram, with its walks")
         ours, _ = _timed(lambda: learn_vectors(source(num_walks), pairs, width=width, step=0.025, seed=0))
     theirs = None
@@ -61,20 +61,26 @@ def bench_walks(
         "hidden_channels": width,
         "window": window,
         "threads": threads,
-        "walks_s": seconds,
-        "ours_s": ours,
-        "gensim_s": theirs,
+        **_seconds("walks", alone),
+        **_seconds("ours", ours),
+        **_seconds("gensim", theirs),
         **environment(torch.device("cpu")),
     }
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+def _timed(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
+    """Return the seconds on the clock and those of all cores that some work takes, and its result."""
+    start, cpu = time.perf_counter(), time.process_time()
     result = work()
-    return time.perf_counter() - start, result
+    return (time.perf_counter() - start, time.process_time() - cpu), result
 
 
-def _time_gensim(walks: list[Any], width: int, window: int, threads: int) -> float:
+def _seconds(name: str, times: tuple[float, float] | None) -> dict[str, float | None]:
+    clock, cpu = times or (None, None)
+    return {f"{name}_s": clock, f"{name}_cpu_s": cpu}
+
+
+def _time_gensim(walks: list[Any], width: int, window: int, threads: int) -> tuple[float, float]:
     from gensim.models import Word2Vec
 
     sentences = [list(map(str, walk)) for chunk in walks for walk in chunk.tolist()]

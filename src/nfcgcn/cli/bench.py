@@ -13,7 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, make_table, out
+from nfcgcn.cli.console import Lines, app, err, make_table, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import ConfigError
@@ -194,12 +194,14 @@ def bench_random_walks(
     if json_file:
         files.write_text(json_file, files.to_json(result))
     title = f"{graph.name}: {num_walks} walks of {walk_length} nodes, {width} numbers, window {window}"
-    table = make_table(title, ">seconds", ">of gensim")
+    table = make_table(title, ">seconds", ">of gensim", ">CPU seconds", ">of gensim")
     theirs = result["gensim_s"]
-    rows = {"walks alone": "walks_s", "walks and skip-gram": "ours_s", "gensim's word2vec, without walks": "gensim_s"}
+    rows = {"walks alone": "walks", "walks and skip-gram": "ours", "gensim's word2vec, without walks": "gensim"}
     for name, key in rows.items():
-        if result[key] is not None:
-            table.add_row(name, f"{result[key]:.2f}", f"{result[key] / theirs:.2f}" if theirs else "")
+        if result[f"{key}_s"] is not None:
+            times = [(result[f"{key}_{unit}"], result[f"gensim_{unit}"]) for unit in ("s", "cpu_s")]
+            cells = [(f"{own:.2f}", f"{own / other:.2f}" if other else "") for own, other in times]
+            table.add_row(name, *(text for pair in cells for text in pair))
     out.print(table)
     if theirs is None:
         out.print(f"no comparison: {GENSIM_MISSING}", highlight=False, markup=False)
@@ -231,11 +233,17 @@ def bench_mini_batches(
         raise ConfigError(f"`--nodes` must be whole numbers from 100 up, as in 100000,1000000, got '{nodes}'")
     if json_file:
         files.check_writable(json_file)
+    lines = Lines()
+
+    def say(what: str) -> None:
+        status.update(what)
+        lines.show(what)
+
     with TemporaryDirectory(prefix="nfcgcn-") as folder, err.status("") as status:
         if not stores:
             stores = []
             for size in sizes:
-                status.update(f"generating {size:,} nodes")
+                say(f"generating {size:,} nodes")
                 stores.append(write_citations(Path(folder), int(size)))
         result = bench_scale(
             stores,
@@ -244,7 +252,7 @@ def bench_mini_batches(
             num_batches=num_batches,
             num_layers=num_layers,
             inference=inference,
-            say=status.update,
+            say=say,
         )
     if json_file:
         files.write_text(json_file, files.to_json(result))
@@ -261,6 +269,8 @@ def _print_scale(result: dict[str, Any]) -> None:
         "from memory, nodes/s": lambda r: f"{r['memory']['nodes_per_s']:,.0f}",
         "store / memory": lambda r: f"{r['store']['nodes_per_s'] / r['memory']['nodes_per_s']:.2f}",
         "ms per batch": lambda r: f"{r['store']['ms_per_batch']:.1f}",
+        "CPU ms per batch": lambda r: f"{r['store']['cpu_ms_per_batch']:.1f}",
+        "CPU ms per batch, from memory": lambda r: f"{r['memory']['cpu_ms_per_batch']:.1f}",
         "own memory, MiB": lambda r: f"{r['store']['own_mib']:,.0f}",
         "resident with mapped files, MiB": lambda r: f"{r['store']['resident_mib']:,.0f}",
         "two processes / one, seconds": lambda r: f"{r['two processes']['seconds'] / r['one process']['seconds']:.2f}",

@@ -327,4 +327,4 @@ def _print_result(result: Mapping[str, Any]) -> None:
 def _cell(score: Mapping[str, Any] | None) -> str:
     if score is None:
         return "n/a"
-    return f"{100 * score['mean']:.2f}" + ("" if score["std"] is None else f" ± {100 * score['std']:.2f}")
+    return f"{100 * score['mean']:.1f}" + ("" if score["std"] is None else f"±{100 * score['std']:.1f}")

@@ -6,27 +6,26 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, warn_of_formulas
+from nfcgcn.cli.interaction_source import LogSource
 from nfcgcn.cli.recommend_page import write_recommendation_page
 from nfcgcn.cli.sources import takes_options
-from nfcgcn.data import movielens
-from nfcgcn.errors import ConfigError, unknown
+from nfcgcn.errors import ConfigError
 from nfcgcn.recommendation.evaluation import MEASURES, check_models, evaluate_recommenders, summarise_rows
 from nfcgcn.recommendation.interactions import Interactions, read_interactions
 from nfcgcn.recommendation.outcome import judge, with_everything
 from nfcgcn.recommendation.recommender import Recommender, fit_recommender
-from nfcgcn.recommendation.run_folder import READING, load_reading, load_recommender, save_recommender
+from nfcgcn.recommendation.run_folder import load_reading, load_recommender, save_recommender
 from nfcgcn.recommendation.settings import make_settings
-from nfcgcn.recommendation.splits import RULES, split_log
+from nfcgcn.recommendation.splits import RULES, Rule, split_log
 from nfcgcn.recommendation.training import Epoch
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
@@ -36,58 +35,6 @@ recommend = typer.Typer(
 )
 app.add_typer(recommend, name="recommend")
 SUFFIXES = (".csv", ".parquet")
-
-
-@dataclass(frozen=True)
-class LogSource:
-    """The options that choose a log; each field is an option of the commands that read one."""
-
-    dataset: Annotated[
-        str | None, typer.Argument(metavar="[DATASET]", help="movielens, instead of tables of your own.")
-    ] = None
-    interactions: Annotated[
-        Path | None, typer.Option(help="Table with one row per interaction, .csv, .tsv or .parquet.")
-    ] = None
-    user: Annotated[str | None, typer.Option(help="Column with the users' identifiers; by default user.")] = None
-    item: Annotated[str | None, typer.Option(help="Column with the items' identifiers; by default item.")] = None
-    rating: Annotated[str | None, typer.Option(help="Column with ratings; needs --at-least.")] = None
-    at_least: Annotated[float | None, typer.Option(help="Rows with a lower rating are left out.")] = None
-    time: Annotated[str | None, typer.Option(help="Column that says when, as numbers or dates.")] = None
-    users: Annotated[Path | None, typer.Option(help="Table with one row per user; its columns become features.")] = None
-    items: Annotated[Path | None, typer.Option(help="Table with one row per item; its columns become features.")] = None
-    user_id: Annotated[str | None, typer.Option(help="Column of --users with identifiers; by default as --user.")] = (
-        None
-    )
-    item_id: Annotated[str | None, typer.Option(help="Column of --items with identifiers; by default as --item.")] = (
-        None
-    )
-    text: Annotated[list[str] | None, typer.Option(help="Column to read as text; may be repeated.")] = None
-    words: Annotated[list[str] | None, typer.Option(help="Column to read as lists of words; may be repeated.")] = None
-    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the files of MovieLens-100K.")] = None
-    download: Annotated[bool, typer.Option("--download", help="Fetch MovieLens-100K if it is not there.")] = False
-
-    def load(self) -> tuple[Interactions, dict[str, Any]]:
-        """Read the log; also return how it was read, for the run's folder."""
-        if (self.dataset is None) == (self.interactions is None):
-            raise ConfigError("give a table of your own with --interactions, or the dataset movielens; one of both")
-        options = {name: value for name, value in asdict(self).items() if name in READING and value is not None}
-        tables: dict[str, Any] = {"interactions": self.interactions, "users": self.users, "items": self.items}
-        roles: dict[str, Any] = {name: getattr(self, name) or () for name in ("text", "words", "ignore")}
-        if self.dataset is not None:
-            if self.dataset != movielens.NAME:
-                raise ConfigError(unknown("dataset of interactions", self.dataset, [movielens.NAME]))
-            if self.users or self.items:
-                raise ConfigError("movielens has its own tables of users and items; leave out --users and --items")
-            tables = movielens.read_tables(self.data_dir, download=self.download)
-            rating = {} if self.at_least is None else {"rating": "rating"}
-            roles, options = dict(movielens.ROLES), {**movielens.COLUMNS, **rating, **options}
-        options = {"user": "user", "item": "item", **options}
-        with err.status("reading interactions"):
-            log = read_interactions(**tables, **options, **roles)
-        counts = f"{len(log.users.feature_names)} of users, {len(log.items.feature_names)} of items"
-        err.print(f"{log}, features: {counts}", soft_wrap=True)
-        return log, options
 
 
 Model = Annotated[str, typer.Option(help="nfc-gcn, lightgcn, mf, or another encoder of `nfcgcn models`.")]
@@ -131,7 +78,7 @@ def train_recommender(
     if json_file:
         files.check_writable(json_file)
     log, reading = source.load()
-    parts = split_log(log, split, share=share, seed=seed)  # type: ignore[arg-type]
+    parts = split_log(log, cast(Rule, split), share=share, seed=seed)
     with interruptible() as interruption:
         with _progress() as on_epoch:
             fitted = fit_recommender(parts.train, settings=settings, seed=seed, device=chosen, on_epoch=on_epoch)
@@ -243,13 +190,13 @@ def evaluate(
     evaluate_recommenders(
         log,
         wanted,
-        split=split,
+        split=cast(Rule, split),
         share=share,
         seeds=seed_list,
         top=top,
         settings=settings,
         device=chosen,
-        on_row=on_row,  # type: ignore[arg-type]
+        on_row=on_row,
     )
     _print_summary(summarise_rows(rows), top)
 
@@ -283,7 +230,7 @@ def _progress() -> Iterator[Callable[[Epoch], None]]:
         yield lambda epoch: status.update(describe(epoch))
 
 
-def _extended(recommender: Recommender, reading: Mapping[str, Any], added: Mapping[str, Path | None]) -> Recommender:
+def _extended(recommender: Recommender, reading: Mapping[str, Any], added: Mapping[str, Any]) -> Recommender:
     """Return the recommender with further users, items and interactions, read as those of training were."""
     more = read_interactions(**added, **reading, known=recommender.log)
     pairs = np.unique(np.concatenate([recommender.log.pairs, more.pairs], axis=1), axis=1)
@@ -341,12 +288,16 @@ def _print_scores(models: Mapping[str, Any], top: int) -> None:
 def _print_summary(lines: Sequence[Mapping[str, Any]], top: int) -> None:
     with_shown = any("shown" in line for line in lines)
     columns = [f">{name}@{top}" if name != "coverage" else ">coverage" for name in MEASURES]
-    table = make_table("model", *([">shown"] if with_shown else []), *columns, ">CPU s")
+    compared = any(line["ndcg_against_first"] for line in lines)
+    more = [f">ndcg less {lines[0]['model']}"] if compared else []
+    table = make_table("model", *([">shown"] if with_shown else []), *columns, *more, ">CPU s")
     for line in lines:
         cells = []
         for name in MEASURES:
             spread = "" if line[name]["std"] is None else f" ± {line[name]['std']:.4f}"
             cells.append(f"{line[name]['mean']:.4f}{spread}")
         shown = [str(line["shown"])] if with_shown else []
-        table.add_row(line["model"], *shown, *cells, f"{line['cpu_seconds']:.0f}")
+        difference = line["ndcg_against_first"]
+        interval = f"{difference['low']:+.4f} to {difference['high']:+.4f}" if difference else ""
+        table.add_row(line["model"], *shown, *cells, *([interval] if compared else []), f"{line['cpu_seconds']:.0f}")
     out.print(table)

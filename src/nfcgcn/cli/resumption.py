@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,15 @@ from nfcgcn.training.ranks import current
 
 
 def open_series(
-    folder: Path, graph: Graph, config: Config, *, first_seed: int, choosing: bool, device: torch.device, resume: bool
+    folder: Path,
+    graph: Graph,
+    config: Config,
+    *,
+    first_seed: int,
+    choosing: bool,
+    device: torch.device,
+    resume: bool,
+    start: Mapping[str, torch.Tensor],
 ) -> Unfinished:
     """Return where to keep the runs of `train` while they last, with what is there already if `resume` is true."""
     here = environment(device)
@@ -35,6 +43,7 @@ def open_series(
         **config.values,
         "--select": choosing,
         "--seed": first_seed,
+        **({"--init": _digest(start)} if start else {}),
         **{f"version of {name}": number for name, number in here["versions"].items()},
         "commit": here["commit"],
         "device": device.type,
@@ -51,6 +60,12 @@ def open_series(
     elif not series.resume():
         err.print(f"{folder} holds no unfinished run; starting from the beginning", soft_wrap=True)
     return series
+
+
+def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return what some weights are known by."""
+    content = b"".join(name.encode() + tensors[name].numpy().tobytes() for name in sorted(tensors))
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def remember_choice(series: Unfinished, selection: Selection) -> None:

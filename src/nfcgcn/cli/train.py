@@ -27,6 +27,7 @@ from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference.checkpoint import Scored
 from nfcgcn.inference.pieces import compute, in_pieces
+from nfcgcn.inference.transfer import settings_of_run, starting_weights
 from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
 from nfcgcn.reports import counted, write_score
@@ -97,6 +98,12 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the unfinished run in the --out folder, to the same result.")
     ] = False,
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            "--init", metavar="RUN", help="Start with the weights, and settings of the model, of this run folder."
+        ),
+    ] = None,
     track_dir: Annotated[
         Path | None, typer.Option("--track", help="Also write every epoch for TensorBoard, in this folder.")
     ] = None,
@@ -108,9 +115,17 @@ def train(
         check_tensorboard()
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    flags = (("split", split), ("precision", precision), ("monitor", monitor))
-    flags += (("batch_size", batch_size), ("fan_out", fan_out))
-    settings |= {key: value for key, value in flags if value is not None}
+    flags = {"split": split, "precision": precision, "monitor": monitor, "fan_out": fan_out}
+    flags["batch_size"] = None if batch_size is None else str(batch_size)
+    settings |= {key: value for key, value in flags.items() if value is not None}
+    saved = None if init is None else checkpoint.load_run(init)
+    if saved is not None:
+        if choose:
+            raise ConfigError(
+                "--init keeps the settings of its run, so that --select has nothing to choose; leave it out"
+            )
+        choose = False
+        settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings  # type: ignore[dict-item]
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)
     chosen = device_of_rank(choose_device(device))
     folder = out_dir or Path("runs") / f"{source.name}-{model}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -125,6 +140,7 @@ def train(
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
+    start = {} if saved is None else starting_weights(saved, graph, config)
     err.print(
         f"{graph}, {MODELS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,
@@ -141,7 +157,14 @@ def train(
         raise ConfigError("--select is for one process; choose settings with it first, then train with several")
     with interruptible() as interruption, joined(chosen) as ranks:
         series = open_series(
-            folder, graph, config, first_seed=first_seed, choosing=choosing, device=chosen, resume=resume
+            folder,
+            graph,
+            config,
+            first_seed=first_seed,
+            choosing=choosing,
+            device=chosen,
+            resume=resume,
+            start=start,
         )
         failure: UnfinishedError | None = None
         try:
@@ -157,7 +180,15 @@ def train(
             track = TensorBoardTracker(track_dir, settings=config.values) if tracks and track_dir else None
             with training_bar(left * config.training.epochs) as on_epoch:
                 repeats: Sequence[Repeat] = repeat(
-                    graph, config, all_seeds, device=chosen, jobs=at_once, on_epoch=on_epoch, track=track, keep=series
+                    graph,
+                    config,
+                    all_seeds,
+                    device=chosen,
+                    jobs=at_once,
+                    on_epoch=on_epoch,
+                    track=track,
+                    keep=series,
+                    start=start,
                 )
         except KeyboardInterrupt:
             kept = "nothing was written"

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nfcgcn import baselines
@@ -79,6 +80,9 @@ class ModelEntry:
 
 NFC_PAPER = 'Zhang, Song, Aletras and Lu, "Graph Node-Feature Convolution for Representation Learning", 2018'
 GCN_PAPER = 'Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017'
+PLANETOID_PAPER = (
+    'Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016'
+)
 MODELS = {
     "nfc-gcn": ModelEntry(NFCGCN, "NFC-GCN with 1D convolution", NFC_PAPER, {"conv": "1d"}),
     "nfc-gcn-2d": ModelEntry(NFCGCN, "NFC-GCN with 2D convolution", NFC_PAPER, {"conv": "2d"}, "nfc-gcn"),
@@ -127,6 +131,16 @@ MODELS = {
         LINE,
         "LINE: vectors from edges and from shared neighbours; reads no features",
         'Tang, Qu, Wang, Zhang, Yan and Mei, "LINE: Large-scale Information Network Embedding", WWW 2015',
+    ),
+    "planetoid-t": ModelEntry(
+        baselines.PlanetoidT,
+        "Planetoid-T: features, and a vector per node from walks and labels",
+        PLANETOID_PAPER,
+    ),
+    "planetoid-i": ModelEntry(
+        baselines.PlanetoidI,
+        "Planetoid-I: features, and what they say of the neighbours and labels",
+        PLANETOID_PAPER,
     ),
     "eigenmaps": ModelEntry(
         baselines.LaplacianEigenmaps,
@@ -246,7 +260,7 @@ class Config:
         for size in self.training.fan_out.sizes(self.model_hops):
             reached = min(reached * (1 + size), graph.num_nodes)
         rows = min(reached * getattr(self.model, "bandwidth", 1), graph.num_nodes)
-        entries = graph.features.nnz / max(1, graph.num_nodes) if graph.is_sparse else graph.num_features
+        entries = _num_filled(graph) / max(1, graph.num_nodes)
         return (AHEAD + 1) * rows * (8 + 12 * entries) + 4 * reached * per_node
 
     @property
@@ -315,8 +329,12 @@ def _tensors(graph: Graph) -> float:
     """Estimate the bytes of the tensors that a full step makes of a graph in a store: edges, adjacency, features."""
     if graph.store is None:
         return 0.0
-    entries = graph.features.nnz if graph.is_sparse else graph.features.size / 3
-    return 100.0 * graph.adjacency.nnz + 12.0 * entries
+    return float(100 * graph.adjacency.nnz + 12 * _num_filled(graph))
+
+
+def _num_filled(graph: Graph) -> int:
+    """Return how many numbers the features hold, zeros of sparse ones left out."""
+    return graph.features.size if isinstance(graph.features, np.ndarray) else int(graph.features.nnz)
 
 
 def _gpu_memory(needed: float) -> float:

@@ -24,7 +24,7 @@ from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.features import moderate
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import projected
-from nfcgcn.method.sampling import DAMPING, ROUNDS, SlotOrder, draw_seed
+from nfcgcn.method.sampling import DAMPING, LEAST, ROUNDS, NeighbourDraw, SlotOrder, draw_seed
 from nfcgcn.randomness import hashed
 
 if TYPE_CHECKING:
@@ -127,7 +127,11 @@ class _Drawing(nn.Module):
         """Return the class scores."""
         c, nfc = self.model.config, self.model.nfc
         lists = _lists(edge_index, torch.arange(x.shape[0]))
-        table = _draw(*lists, size=c.bandwidth - 1, seed=draw_seed(nfc.seed, nfc.draw))
+        size, seed = c.bandwidth - 1, draw_seed(nfc.seed, nfc.draw)
+        if c.neighbour_draw == "uniform":
+            table = _draw(*lists, size=size, seed=seed)
+        else:
+            table = _draw_weighted(*lists, _draw_weights(self.model.scale(x), *lists, c.neighbour_draw), size, seed)
         if c.slot_order == "similarity":
             table = _by_similarity(self.model.scale(x), table)
         elif c.slot_order != "random":
@@ -166,11 +170,49 @@ def _draw(nodes: Tensor, degrees: Tensor, neighbours: Tensor, _: Tensor, *, size
     return torch.stack(slots, 1)
 
 
-def _by_similarity(x: Tensor, table: Tensor) -> Tensor:
-    """Return what :func:`nfcgcn.method.sampling.order_by_similarity` returns."""
+def _draw_weighted(
+    nodes: Tensor, degrees: Tensor, neighbours: Tensor, targets: Tensor, weights: Tensor, size: int, seed: int
+) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.draw_weighted_rows` returns."""
+    starts = degrees.cumsum(0) - degrees
+    listed = targets < torch.ones_like(nodes).sum()
+    at = torch.where(listed, targets, 0)
+    places = torch.ones_like(targets).cumsum(0) - 1 - starts[at]
+    waiting = -torch.log((hashed(seed, at, places) + 0.5) / 2**32) / weights
+    first = torch.where(listed, waiting, torch.inf).sort(stable=True).indices
+    order = first[targets[first].sort(stable=True).indices]
+    slots = [nodes]
+    for step in range(size):
+        left = degrees > step
+        slots.append(torch.where(left, neighbours[order[torch.where(left, starts + step, 0)]], nodes))
+    return torch.stack(slots, 1)
+
+
+def _draw_weights(
+    x: Tensor, nodes: Tensor, degrees: Tensor, neighbours: Tensor, targets: Tensor, by: NeighbourDraw
+) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.draw_weights` returns, or the similarities in its place."""
+    listed = targets < torch.ones_like(nodes).sum()
+    at = torch.where(listed, targets, 0)
+    if by == "similarity":
+        unit = _unit_rows(x)
+        return (unit[at] * unit[neighbours]).sum(1).clamp(min=0).double() + LEAST
+    if by == "degree":
+        return degrees.clamp(min=1).double()[neighbours]
+    own = 1 / (degrees.double() + 1)
+    around = torch.zeros_like(own).index_add(0, at, torch.where(listed, own[neighbours], 0))
+    return (own * (own + around))[neighbours]
+
+
+def _unit_rows(x: Tensor) -> Tensor:
     x = moderate(x)
     norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    unit = x / torch.where(norms > 0, norms, 1)
+    return x / torch.where(norms > 0, norms, 1)
+
+
+def _by_similarity(x: Tensor, table: Tensor) -> Tensor:
+    """Return what :func:`nfcgcn.method.sampling.order_by_similarity` returns."""
+    unit = _unit_rows(x)
     return _sorted_slots(table, torch.stack([(unit * unit[slot]).sum(1) for slot in table.unbind(1)], 1))
 
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet
+from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet, PlanetoidI, PlanetoidT
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Edges, Graph, Ints, WeightedEdges, csr_tensor
@@ -232,10 +232,15 @@ class PlainPath(FeaturePath):
         weighted = WeightedEdges(edge_index, torch.from_numpy(local.data)) if graph.is_weighted else edge_index
         self.edges: Edges = weighted
         if isinstance(model, SampledClassifier) and isinstance(self.model, SampledClassifier):
-            everywhere = model.table(graph.x, graph.edge_index).numpy()[around]
-            inside = np.isin(everywhere, around).all(1, keepdims=True)
-            table = torch.from_numpy(np.searchsorted(around, np.where(inside, everywhere, around[:, None])))
+            table = _local_table(model.table(graph.x, graph.edge_index).numpy()[around], around)
             self.model.table = lambda *_: table
+        if isinstance(model, PlanetoidT) and isinstance(self.model, PlanetoidT):
+            vectors = model.embedding(graph.x, graph.edge_index).cpu()[torch.from_numpy(around)].double()
+            self.model.embedding = lambda *_: vectors
+        if isinstance(model, NFCGCN) and isinstance(self.model, NFCGCN):
+            drawn = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
+            slots = _local_table(drawn[around], around)
+            self.model.nfc.table = lambda *_: slots
         counted = np.flatnonzero(self.hops >= 0)
         rows = _scaled(model, graph, counted)
         self.model.config = replace(self.model.config, feature_scale="given")
@@ -264,7 +269,14 @@ def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
         raise ConfigError(
             f"a {type(model).__name__} reads no features, so that no feature explains its scores; explain another model"
         )
-    return MapPath(model, graph, nodes) if isinstance(model, NFCGCN) else PlainPath(model, graph, nodes)
+    mapped = isinstance(model, NFCGCN) and not len(model.stack)
+    return MapPath(model, graph, nodes) if mapped else PlainPath(model, graph, nodes)  # type: ignore[arg-type]
+
+
+def _local_table(table: Ints, around: Ints) -> Tensor:
+    """Return rows of a neighbour table, the nodes `around` counted from 0; rows with others name only themselves."""
+    inside = np.isin(table, around).all(1, keepdims=True)
+    return torch.from_numpy(np.searchsorted(around, np.where(inside, table, around[:, None])))
 
 
 def weighted(points: Sequence[Point]) -> Tensor:
@@ -288,12 +300,12 @@ def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
 
 def reach(model: NodeClassifier) -> int | None:
     """Return how many edges away features can still affect a score, or None if there is no limit."""
-    if isinstance(model, MLP):
+    if isinstance(model, MLP | PlanetoidT | PlanetoidI):
         return 0
     if isinstance(model, SampledClassifier):
         return 1
     if isinstance(model, NFCGCN):
-        return len(model.layers) + 1
+        return len(model.layers) + 1 + len(model.stack)
     if isinstance(model, ChebNet):
         return len(model.layers) * int(model.config.order)
     if isinstance(model, GatedGNN):

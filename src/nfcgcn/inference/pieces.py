@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nfcgcn.errors import WriteError
-from nfcgcn.graph import Graph, Ints, csr_tensor
+from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.hops import Hops, LayeredClassifier
 from nfcgcn.method.operations import propagate
-from nfcgcn.training.batches import Batch, NodeReader, ahead, moved, sorts_slots
+from nfcgcn.training.batches import Batch, NodeReader, ahead, matrix_of, moved, needs_all
 from nfcgcn.training.ranks import Ranks, current
 
 Layer = Literal["last", "first", "scores"]
@@ -37,7 +36,7 @@ Say = Callable[[int, int], None]
 
 def in_pieces(model: NodeClassifier, graph: Graph) -> bool:
     """Say whether a graph is to be read in pieces: it lies in a store, and the model can."""
-    return graph.store is not None and isinstance(model, LayeredClassifier) and not sorts_slots(model)
+    return graph.store is not None and isinstance(model, LayeredClassifier) and needs_all(model) is None
 
 
 @torch.no_grad()
@@ -50,7 +49,7 @@ def compute(
     device: torch.device | str = "cpu",
     folder: Path | None = None,
     say: Say | None = None,
-) -> npt.NDArray[np.float32]:
+) -> Floats:
     """Return the class scores of all nodes, or a representation, as :func:`nfcgcn.embed` does: ``[N, channels]``.
 
     With ``nodes``, only these rows are valid, and only what they depend on is computed. Large results are memory maps
@@ -93,7 +92,7 @@ def _embedded(model: LayeredClassifier, batch: Batch, layer: Layer) -> Tensor:
     return (h if h.layout == torch.strided else h.to_dense())[: len(batch.labels)]
 
 
-def _columns(model: LayeredClassifier, first: npt.NDArray[np.float32]) -> tuple[Any, Any]:
+def _columns(model: LayeredClassifier, first: Floats) -> tuple[Floats, Floats]:
     """Return the columns that are propagated, as an array of their own, and those about the nodes alone."""
     h, own = model.split(torch.from_numpy(first))
     return (first if own.shape[1] == 0 else np.ascontiguousarray(h.numpy())), own.numpy()
@@ -106,8 +105,7 @@ def _represent(reader: NodeReader, rows: Ints) -> Batch:
 
 def _matrix(reader: NodeReader, number: int, rows: Ints) -> Batch:
     """Return the rows of the normalised adjacency, over all nodes."""
-    parts = map(torch.from_numpy, reader.hop(rows, None, 0, number))
-    matrix = csr_tensor(*parts, (len(rows), reader.graph.num_nodes))
+    matrix = matrix_of(*reader.hop(rows, None, 0, number), (len(rows), reader.graph.num_nodes))
     return Batch(torch.empty(0), Hops((matrix,), None), torch.from_numpy(rows))
 
 
@@ -147,14 +145,14 @@ class _Layers:
 
     def write(
         self, rows: Ints, prepare: Callable[[Ints], Batch], work: Callable[[LayeredClassifier, Batch], Tensor]
-    ) -> npt.NDArray[np.float32]:
+    ) -> Floats:
         """Return an array with the results of some rows; the pieces of a round are shared by the ranks."""
         device, count = self.reader.device, self.ranks.count
         pieces = list(_pieces(rows, self.reader.lists[0])) or [rows]
         rounds = [pieces[at : at + count] for at in range(0, len(pieces), count)]
         own = (turn[self.ranks.number] if self.ranks.number < len(turn) else rows[:0] for turn in rounds)
         prepared = moved(ahead(partial(prepare, piece) for piece in own), device)
-        out: npt.NDArray[np.float32] | None = None
+        out: Floats | None = None
         for turn, batch in zip(rounds, prepared, strict=True):
             found = self.ranks.gather(work(self.reader.model, batch)).cpu().numpy()
             if out is None:
@@ -167,7 +165,7 @@ class _Layers:
         return out
 
 
-def new_array(shape: tuple[int, int], folder: Path | None = None) -> npt.NDArray[np.float32]:
+def new_array(shape: tuple[int, int], folder: Path | None = None) -> Floats:
     """Return an array of zeros, in memory if it is small, else in a file that nobody else sees."""
     size = 4 * shape[0] * shape[1]
     if size <= IN_MEMORY:
@@ -176,7 +174,7 @@ def new_array(shape: tuple[int, int], folder: Path | None = None) -> npt.NDArray
         with tempfile.TemporaryFile(dir=folder, prefix="nfcgcn-") as file:
             if hasattr(os, "posix_fallocate"):  # a write to a map on a full disk would end the process
                 os.posix_fallocate(file.fileno(), 0, size)
-            array: npt.NDArray[np.float32] = np.memmap(file, np.float32, "w+", shape=shape)
+            array: Floats = np.memmap(file, np.float32, "w+", shape=shape)
             return array
     except OSError as error:
         where = folder or tempfile.gettempdir()

@@ -32,8 +32,6 @@ from nfcgcn.training.calibration import is_temperature
 
 Built = TypeVar("Built", bound=torch.nn.Module)
 
-Built = TypeVar("Built", bound=torch.nn.Module)
-
 FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
 CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
@@ -183,7 +181,12 @@ def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, An
         if num_layers > len(header):
             raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {num_layers} layers")
         with torch.device("meta"):  # shapes alone, without memory
-            expected = {name: list(tensor.shape) for name, tensor in build().state_dict().items()}
+            empty = build()
+        expected = {name: list(tensor.shape) for name, tensor in empty.state_dict().items()}
+        grows: frozenset[str] = getattr(empty, "grows", frozenset())  # which only models of nodes have
+        for name in grows & header.keys():
+            rows = header[name]["shape"][:1]
+            expected[name][:1] = rows if all(type(n) is int and n >= 0 for n in rows) else [0]
         for name in sorted({*expected, *header}):
             if name not in header or name not in expected:
                 raise ValueError(f"{WEIGHTS} {'lacks' if name in expected else 'has an unknown'} '{name:.80}'")

@@ -11,7 +11,7 @@ from torch import Tensor
 from nfcgcn.errors import NFCError
 from nfcgcn.kernels.choice import choose, numba_refusal, refusal, triton_refusal, variant_for
 from nfcgcn.kernels.products import Dropped, has_kernel, product, sparse_product
-from nfcgcn.kernels.rows import shifted
+from nfcgcn.kernels.rows import gathered, shifted
 from nfcgcn.kernels.sparse import Sparse, normalised_adjacency, with_transpose
 from nfcgcn.method import node_feature_conv as nfc
 from nfcgcn.method import operations, sampling
@@ -129,6 +129,12 @@ def _multiply(h: Any, matrix: Tensor) -> Any:
 @opaque
 def _add_bias(h: Tensor, bias: Tensor) -> Tensor:
     return shifted(h, bias)
+
+
+@accelerates(operations.gather_rows)
+@opaque
+def _gather_rows(h: Tensor, table: Tensor) -> Tensor:
+    return gathered(h, table)
 
 
 @accelerates(operations.propagate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +21,24 @@ MOST_TOGETHER, NODES_EACH = 16, 256
 """Sequences of a round: one per so many nodes, and so many at most; more would often change the same vectors."""
 CHUNK = 2**15
 """Sequences that are made at a time."""
+EVERY = 2**32
+"""Below this limit is every 32-bit number."""
 TELL = 10.0
 """Seconds between two lines about the progress."""
 log = logging.getLogger("nfcgcn")
+
+
+class Sequences(Protocol):
+    """Sequences of the nodes of a graph."""
+
+    @property
+    def starts(self) -> Ints:
+        """Where each node's neighbours start, as in CSR lists."""
+
+    def sequences(self, seed: int) -> Iterator[tuple[Nodes, Ints]]:
+        """Yield sequences, ``[W, length]``, and how many nodes of each count."""
+
+    def __len__(self) -> int: ...
 
 
 class Source(NamedTuple):
@@ -104,7 +119,7 @@ def window_pairs(length: int, window: int, *, segment: int, negatives: float) ->
 
 
 def learn_vectors(
-    source: Source, pairs: Pairs, *, width: int, step: float, seed: int, tied: bool = False, say: str = ""
+    source: Sequences, pairs: Pairs, *, width: int, step: float, seed: int, tied: bool = False, say: str = ""
 ) -> Floats:
     """Return one vector per node, ``[N, width]``, learned by skip-gram with negative sampling.
 

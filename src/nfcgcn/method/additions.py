@@ -1,4 +1,4 @@
-"""Settings that are ours, not the paper's: NFC-GCN and GCN have them, and all are off by default."""
+"""Settings that are ours, not the paper's; all are off by default. The first class is for GCN as well."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 from torch import nn
 
 from nfcgcn.method.graph_conv import Linear
+from nfcgcn.method.sampling import NeighbourDraw
 from nfcgcn.settings import Settings, rate, setting, settings_of
 
 OwnFeatures = Literal["none", "mlp"]
@@ -25,10 +26,30 @@ class AdditionsConfig(Settings):
     @property
     def additions(self) -> list[str]:
         """The settings in use that are not the paper's."""
-        return [name for name in ADDITIONS if getattr(self, name) != ADDITIONS[name]]
+        return [name for name, off in ADDITIONS.items() if getattr(self, name, off) != off]
 
 
-ADDITIONS = {name: declared.default for name, declared in settings_of(AdditionsConfig).items()}
+@dataclass(frozen=True)
+class DrawConfig(Settings):
+    """The settings of the neighbour draw that the paper does not have."""
+
+    neighbour_draw: NeighbourDraw = setting(
+        "uniform", "not the paper's unless uniform: what a neighbour's chance to be drawn is proportional to"
+    )
+
+
+@dataclass(frozen=True)
+class StackConfig(Settings):
+    """The settings of a stack of node-feature convolutions, which the paper leaves as future work."""
+
+    conv_layers: int = setting(1, "not the paper's unless 1: node-feature convolutions, one after the other", low=1)
+
+
+ADDITIONS = {
+    name: declared.default
+    for added in (AdditionsConfig, DrawConfig, StackConfig)
+    for name, declared in settings_of(added).items()
+}
 """The names of these settings, and their values when they are off."""
 
 

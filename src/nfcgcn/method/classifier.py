@@ -35,6 +35,8 @@ class NodeClassifier(nn.Module, ABC):
 
     reads_features: ClassVar[bool] = True
     """Whether the scores depend on the features, and not on the edges alone."""
+    grows: ClassVar[frozenset[str]] = frozenset()
+    """Names of the tensors in its state that have one row per node of the training graph."""
     config: Any
 
     def __init__(self, in_channels: int, out_channels: int, config: Settings) -> None:
@@ -76,6 +78,23 @@ class NodeClassifier(nn.Module, ABC):
         """
         scores: Tensor = self(x, edge_index)[nodes]
         return scores
+
+    def begin_training(self, x: Tensor, edge_index: Any, nodes: Tensor, labels: Tensor) -> None:
+        """Prepare for training on `nodes` with these labels; a model may learn something from the graph first."""
+
+    def further_loss(
+        self,
+        x: Tensor,  # noqa: ARG002
+        edge_index: Any,  # noqa: ARG002
+        nodes: Tensor,  # noqa: ARG002
+        labels: Tensor,  # noqa: ARG002
+        weight: Tensor | None,  # noqa: ARG002
+    ) -> Tensor | None:
+        """Return what a training step adds to the loss of its nodes' scores; None for nothing.
+
+        ``weight`` is that of each class, or None.
+        """
+        return None
 
     def reset_parameters(self) -> None:
         """Draw all parameters again."""

@@ -13,19 +13,20 @@ from torch import Tensor, nn
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Edges, edge_parts
 from nfcgcn.method.acceleration import remembered
-from nfcgcn.method.additions import AdditionsConfig, own_layers
+from nfcgcn.method.additions import AdditionsConfig, StackConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
-from nfcgcn.method.operations import add_bias, drop_edges, dropout, propagate
+from nfcgcn.method.operations import add_bias, drop_edges, dropout, multiply, propagate
+from nfcgcn.method.stacked_conv import StackedConv
 from nfcgcn.settings import rate, setting, takes
 
 Classifier = Literal["none", "linear"]
 
 
 @dataclass(frozen=True)
-class NFCGCNConfig(AdditionsConfig, NodeFeatureConvConfig, ClassifierConfig):
+class NFCGCNConfig(AdditionsConfig, StackConfig, NodeFeatureConvConfig, ClassifierConfig):
     """The settings of NFC-GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last", low=1)
@@ -50,10 +51,12 @@ class NFCGCN(LayeredClassifier):
     :math:`H^{(0)}`. With ``classifier="linear"`` the last graph convolution has its ReLU too, and a linear layer from
     classes to classes follows.
 
-    Three settings are ours, not the paper's, and off by default. ``edge_dropout`` leaves out edges in the graph
+    Five settings are ours, not the paper's, and off by default. ``edge_dropout`` leaves out edges in the graph
     convolutions of a training step, drawn anew for each, and normalises what is left; evaluation uses all edges.
     ``own_features="mlp"`` adds :math:`\mathrm{ReLU}(X V^{(1)}) V^{(2)}`, what a node says without its neighbours.
-    ``self_weight`` is the weight of a node's loop in :math:`\hat A`.
+    ``self_weight`` is the weight of a node's loop in :math:`\hat A`. ``neighbour_draw`` draws some neighbours more
+    often than others. ``conv_layers`` is the number of node-feature convolutions: each further one convolves the maps
+    of what the one before returned (:class:`StackedConv`); with ``num_layers=0`` the model is convolutions alone.
 
     Args:
         in_channels: features per node.
@@ -79,8 +82,14 @@ class NFCGCN(LayeredClassifier):
         # Paper: the parameter table lists dropout "for the hidden layers' inputs"; on the map, and not on h(0), is the
         # interpretation that reproduces the results.
         self.nfc = NodeFeatureConv(in_channels, config=config, seed=seed)
+        self.stack = nn.ModuleList()
+        convolved = self.nfc.out_channels
+        for _ in range(config.conv_layers - 1):
+            further = StackedConv(convolved, config.hidden_channels, config)
+            self.stack.append(further)
+            convolved = further.out_channels
         hidden = [config.hidden_channels] * (config.num_layers - 1)
-        widths = [self.nfc.out_channels, *hidden, out_channels][: config.num_layers + 1]
+        widths = [convolved, *hidden, out_channels][: config.num_layers + 1]
         self.layers = nn.ModuleList(GraphConv(*sizes, self_weight=config.self_weight) for sizes in pairwise(widths))
         # Paper: the parameter table has a further "classifier layer" from classes to classes; without it the results
         # are the paper's, with it they are worse. By default it is used only without graph convolutions.
@@ -96,7 +105,9 @@ class NFCGCN(LayeredClassifier):
 
         With ``needed``, node numbers, only these rows of ``H(0)`` are valid: ignore scores that depend on other rows.
         """
-        return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index)
+        if len(self.stack):  # all of its convolutions share one draw
+            neighbours = self.nfc.table(self.scale(x), edge_index, neighbours)
+        return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index, neighbours)
 
     def read(
         self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None, *, needed: Tensor | None = None
@@ -124,11 +135,21 @@ class NFCGCN(LayeredClassifier):
         """How many of them come before what :meth:`embed` returns."""
         return max(0, len(self.layers) - (self.classifier is None))
 
-    def finish(self, h: Tensor, edge_index: Any) -> Tensor:
-        """Return the class scores that follow from what :meth:`read` returns."""
+    def finish(self, h: Tensor, edge_index: Any, neighbours: Tensor | None = None) -> Tensor:
+        """Return the class scores that follow from what :meth:`read` returns; a stack needs the neighbour table."""
         h, own = self.split(h)
+        if neighbours is not None and len(self.stack):
+            h = multiply(self._deepen(h, neighbours), self.last_matrix)
         alone = self._alone(own)
         return self._sum(self._convolve(h, edge_index), alone)
+
+    def _deepen(self, h: Tensor, neighbours: Tensor) -> Tensor:
+        """Return the last convolution's output, from what :meth:`read` returns of the first."""
+        for before, layer in enumerate(self.stack):
+            if before:
+                h = multiply(h, layer.matrix)  # type: ignore[arg-type]
+            h = layer(dropout(F.relu(h), self.config.map_dropout, self.training), neighbours)
+        return dropout(h, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``H(0) W`` and ``X V(1)``, which :meth:`read` put side by side."""
@@ -178,10 +199,17 @@ class NFCGCN(LayeredClassifier):
 
     def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
-        if not self.embed_hops:
+        if len(self.stack):
+            neighbours = self.nfc.table(self.scale(x), edge_index, neighbours)
+            h = self._deepen(self.split(self.read(x, edge_index, neighbours))[0], neighbours)
+            if not self.embed_hops:
+                return h
+            h = multiply(h, self.last_matrix)
+        elif not self.embed_hops:
             laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
             return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
-        h, _ = self.split(self.read(x, edge_index, neighbours))
+        else:
+            h, _ = self.split(self.read(x, edge_index, neighbours))
         h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
         return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
 
@@ -189,13 +217,19 @@ class NFCGCN(LayeredClassifier):
         """Return the class scores of `nodes`; only nodes within ``K`` hops of them are convolved."""
         if x.device.type != "cpu":  # on a GPU all rows are convolved: listing some would make the host wait
             return super().score_nodes(x, edge_index, nodes)
-        needed = neighbourhood(nodes, edge_parts(edge_index)[0], x.shape[0], len(self.layers))
+        hops = len(self.layers) + len(self.stack)
+        needed = neighbourhood(nodes, edge_parts(edge_index)[0], x.shape[0], hops)
         scores: Tensor = self(x, edge_index, needed=needed)[nodes]
         return scores
 
     @property
     def first_matrix(self) -> Tensor:
-        """What ``H(0)`` is multiplied by: the first graph convolution's weights, or the classifier's."""
+        """What the first convolution's output is multiplied by: that of a stack, or :attr:`last_matrix`."""
+        return self.stack[0].matrix if len(self.stack) else self.last_matrix  # type: ignore[return-value]
+
+    @property
+    def last_matrix(self) -> Tensor:
+        """What the last convolution's output is multiplied by: the weights of the layer that follows."""
         if len(self.layers):
             return self.layers[0].weight  # type: ignore[return-value]
         assert self.classifier is not None  # noqa: S101
@@ -205,7 +239,8 @@ class NFCGCN(LayeredClassifier):
         """List the weights of the layer that reads ``H(0)``, and of the one that reads the node's own features."""
         # Paper: "an L2 regularization of 0.0001", as in GCN's code, which applies it to the first layer only.
         layer = self.layers[0] if len(self.layers) else self.classifier
-        return [layer.weight, *(own.weight for own in self.own[:1])]  # type: ignore[union-attr,list-item]
+        further = [*self.stack.parameters(), *(own.weight for own in self.own[:1])]
+        return [layer.weight, *further]  # type: ignore[union-attr,list-item]
 
 
 @remembered

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.method.acceleration import accelerated, prepare
+from nfcgcn.method.additions import DrawConfig
 from nfcgcn.method.hops import Hops
 from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_slots
-from nfcgcn.settings import Settings, rate, setting, takes
+from nfcgcn.settings import rate, setting, takes
 
 Conv = Literal["1d", "2d"]
 Activation = Literal["none", "tanh", "relu"]
@@ -84,7 +85,7 @@ def projected(
 
 
 @dataclass(frozen=True)
-class NodeFeatureConvConfig(Settings):
+class NodeFeatureConvConfig(DrawConfig):
     """The settings of the node-feature convolution, named as its arguments."""
 
     bandwidth: int = setting(6, "slots of a node's feature map (n), the node itself included", low=1)
@@ -195,7 +196,16 @@ class NodeFeatureConv(nn.Module):
                 raise GraphError("these hops have no neighbour table, which a node-feature convolution needs")
             return edge_index.table
         draw = next_draw() if self.training and self.config.resample == "epoch" else self.draw
-        table = neighbour_table(edge_index, num_nodes, bandwidth=bandwidth, seed=self.seed, draw=draw, device=x.device)
+        table = neighbour_table(
+            edge_index,
+            num_nodes,
+            bandwidth=bandwidth,
+            seed=self.seed,
+            draw=draw,
+            device=x.device,
+            by=self.config.neighbour_draw,
+            x=x,
+        )
         return order_slots(x, table, edge_index, self.config.slot_order)
 
     def __repr__(self) -> str:

@@ -40,6 +40,12 @@ def add_bias(h: Tensor, bias: Tensor) -> Tensor:
 
 
 @accelerated
+def gather_rows(h: Tensor, table: Tensor) -> Tensor:
+    """Return the rows that a table of row numbers names: ``[N, n, H]`` for ``h [M, H]`` and ``table [N, n]``."""
+    return F.embedding(table, h)
+
+
+@accelerated
 def propagate(h: Tensor, edges: Edges, self_weight: float = 1.0) -> Tensor:
     r"""Return :math:`\hat A h` with :math:`\hat A = \tilde D^{-1/2} (A + w I) \tilde D^{-1/2}`.
 

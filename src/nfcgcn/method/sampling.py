@@ -16,6 +16,9 @@ from nfcgcn.method.features import moderate
 from nfcgcn.randomness import hash_seed, hashed
 
 SlotOrder = Literal["random", "similarity", "degree", "pagerank"]
+NeighbourDraw = Literal["uniform", "degree", "similarity", "importance"]
+LEAST = 0.01
+"""Of a draw by similarity: the weight of a neighbour that is not similar at all."""
 DAMPING, ROUNDS = 0.85, 100
 """Of PageRank: the share of a node's rank that goes to its neighbours, and how often it does."""
 MOST_PAIRS = 2**15
@@ -23,7 +26,15 @@ MOST_PAIRS = 2**15
 
 
 def neighbour_table(
-    edges: Edges, num_nodes: int, *, bandwidth: int, seed: int, draw: int = 0, device: torch.device | None = None
+    edges: Edges,
+    num_nodes: int,
+    *,
+    bandwidth: int,
+    seed: int,
+    draw: int = 0,
+    device: torch.device | None = None,
+    by: NeighbourDraw = "uniform",
+    x: Tensor | None = None,
 ) -> Tensor:
     r"""Draw :math:`\mathcal{N}'_i` of every node: the table ``[N, n]``.
 
@@ -31,13 +42,19 @@ def neighbour_table(
     order. A node with fewer neighbours gets all of them, and copies of itself in the remaining slots. Of edges with
     weights, each slot in turn gets one of the neighbours that are left, with a probability proportional to its weight.
 
+    With another `by` than "uniform", the probability is also proportional to what :func:`draw_weights` gives an edge;
+    "similarity" needs the features ``x``.
+
     A row depends only on the seed, the node, its own neighbours and the number of the draw: adding or removing nodes
     and edges elsewhere changes no row.
     """
     if bandwidth < 1:
         raise ConfigError(f"`bandwidth` must be at least 1, got {bandwidth}; it counts the node itself")
     edge_index, weight = edge_parts(edges)
-    return _table(edge_index, weight, num_nodes, bandwidth, seed, draw, device or edge_index.device)
+    device = device or edge_index.device
+    if by == "uniform":
+        return _table(edge_index, weight, num_nodes, bandwidth, seed, draw, device)
+    return _preferred_table(edge_index, weight, num_nodes, bandwidth, seed, draw, device, by, x)
 
 
 @remembered
@@ -55,6 +72,52 @@ def _table(
         return draw_weighted_rows(*lists, size=bandwidth - 1, seed=draw_seed(seed, draw)).to(device)
     starts, neighbours = adjacency_lists(edge_index, num_nodes, device)
     return draw_rows(starts, neighbours, size=bandwidth - 1, seed=draw_seed(seed, draw))
+
+
+@remembered
+def _preferred_table(
+    edge_index: Tensor,
+    weight: Tensor | None,
+    num_nodes: int,
+    bandwidth: int,
+    seed: int,
+    draw: int,
+    device: torch.device,
+    by: NeighbourDraw,
+    x: Tensor | None,
+) -> Tensor:
+    starts, neighbours = (part.numpy() for part in adjacency_lists(edge_index, num_nodes))
+    if by != "similarity":
+        weights = draw_weights(starts, neighbours, by)
+    elif x is not None:
+        weights = _edge_similarity(x, edge_index)
+    else:
+        raise GraphError("a draw by similarity needs the features `x`")
+    if weight is not None:
+        weights = weights * weighted_lists(edge_index, weight, num_nodes)[2]
+    return draw_weighted_rows(starts, neighbours, weights, size=bandwidth - 1, seed=draw_seed(seed, draw)).to(device)
+
+
+def draw_weights(starts: Ints, neighbours: Ints, by: NeighbourDraw) -> Floats:
+    r"""Return what a neighbour's probability is proportional to, one number per entry of the adjacency lists.
+
+    Not the paper's, which draws uniformly. "degree": the neighbour's degree. "importance": what FastGCN draws nodes by
+    (Chen, Ma and Xiao, ICLR 2018), :math:`q(u) \propto \lVert \hat A_{:,u} \rVert^2`, the squared length of the
+    neighbour's column of the normalised adjacency. It follows from the degrees; nothing in it is learned.
+    """
+    degrees = np.diff(starts).astype(np.float64)
+    if by == "degree":
+        return np.asarray(np.maximum(degrees, 1)[neighbours])  # 0 where edges have one direction only
+    own = 1 / (degrees + 1)
+    around = np.bincount(np.repeat(np.arange(len(degrees)), np.diff(starts)), own[neighbours], minlength=len(degrees))
+    return np.asarray((own * (own + around))[neighbours])
+
+
+@remembered
+def _edge_similarity(x: Tensor, edge_index: Tensor) -> Floats:
+    """Return, per entry of the adjacency lists, the cosine similarity of both nodes, at least `LEAST`."""
+    starts, neighbours = adjacency_lists(edge_index, x.shape[0])
+    return np.asarray(np.maximum(_pair_similarity(x, starts, neighbours), 0) + LEAST)
 
 
 def draw_seed(seed: int, draw: int) -> int:
@@ -152,19 +215,28 @@ def check_range(edge_index: Tensor, num_nodes: int) -> None:
 
 
 def sample_neighbours(
-    graph: Graph, *, bandwidth: int, seed: int = 0, draw: int = 0, slot_order: SlotOrder = "random"
+    graph: Graph,
+    *,
+    bandwidth: int,
+    seed: int = 0,
+    draw: int = 0,
+    slot_order: SlotOrder = "random",
+    neighbour_draw: NeighbourDraw = "uniform",
 ) -> Ints:
     """Draw the neighbour table ``[N, bandwidth]`` of a graph, as a model with this `seed` does.
 
     Slot 0 holds the node, the others distinct neighbours or copies of the node; each `draw` gives other neighbours.
     ``slot_order`` sorts the drawn neighbours, largest first: by cosine similarity to the node, degree or PageRank.
+    ``neighbour_draw`` says which neighbours are drawn more often than others.
 
     >>> graph = Graph.from_edges([[0, 0, 0], [1, 2, 3]], np.eye(4))
     >>> table = sample_neighbours(graph, bandwidth=3)
     >>> table.shape, table[1].tolist()  # node 1 has one neighbour
     ((4, 3), [1, 0, 1])
     """
-    table = neighbour_table(graph.edges, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw)
+    table = neighbour_table(
+        graph.edges, graph.num_nodes, bandwidth=bandwidth, seed=seed, draw=draw, by=neighbour_draw, x=graph.x
+    )
     ordered = order_slots(graph.x, table, graph.edges, slot_order)
     copy: Ints = ordered.numpy().copy()  # of what is remembered
     return copy
@@ -229,13 +301,20 @@ def rank_by_similarity(x: Tensor, starts: Tensor, neighbours: Tensor) -> Tensor:
 
     A row of a table, sorted by these ranks, is what :func:`order_by_similarity` makes of it.
     """
+    degrees = starts.diff().cpu().numpy()
+    nodes = np.repeat(np.arange(len(degrees)), degrees)
+    similarity = _pair_similarity(x, starts, neighbours)
+    return torch.from_numpy(_ranks(similarity, nodes, degrees)).to(neighbours.device)
+
+
+def _pair_similarity(x: Tensor, starts: Tensor, neighbours: Tensor) -> Floats:
+    """Return the similarity of each node to each of its neighbours, in adjacency lists."""
     unit, others = _unit_rows(x.detach().cpu()), neighbours.cpu().numpy()
     degrees = starts.diff().cpu().numpy()
     nodes = np.repeat(np.arange(len(degrees)), degrees)
     parts = range(0, len(nodes), MOST_PAIRS)
     pairs = ((nodes[i : i + MOST_PAIRS], others[i : i + MOST_PAIRS]) for i in parts)
-    similarity = np.concatenate([np.empty(0), *(_similarity(unit, *pair) for pair in pairs)])
-    return torch.from_numpy(_ranks(similarity, nodes, degrees)).to(neighbours.device)
+    return np.concatenate([np.empty(0), *(_similarity(unit, *pair) for pair in pairs)])
 
 
 def rank_by_score(scores: Tensor, starts: Tensor, neighbours: Tensor) -> Tensor:

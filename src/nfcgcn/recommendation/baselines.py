@@ -41,18 +41,21 @@ def als(train: sp.csr_array, seed: int) -> Lister:
 
     (Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008; library `implicit`.)
     """
-    return _factorised(_implicit().als.AlternatingLeastSquares, "als", train, seed)
+    # The penalty is set against sums over a user's interactions, so it grows with their number.
+    penalty = SETTINGS["als"]["regularization"] * train.nnz / train.shape[0]
+    settings = {**SETTINGS["als"], "regularization": penalty}
+    return _factorised(_implicit().als.AlternatingLeastSquares, settings, train, seed)
 
 
 def bpr(train: sp.csr_array, seed: int) -> Lister:
     """Factorise the matrix so that liked items are ranked above others: BPR-MF, of the library `implicit`."""
-    return _factorised(_implicit().bpr.BayesianPersonalizedRanking, "bpr", train, seed)
+    return _factorised(_implicit().bpr.BayesianPersonalizedRanking, SETTINGS["bpr"], train, seed)
 
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # Chosen on validation interactions of MovieLens-100K.
-        "als": {"factors": 32, "regularization": 30.0, "alpha": 4.0, "iterations": 15},
+        "als": {"factors": 32, "regularization": 0.4, "alpha": 4.0, "iterations": 15},
         "bpr": {"factors": 64, "learning_rate": 0.01, "regularization": 0.03, "iterations": 100},
     }
 )
@@ -88,11 +91,11 @@ def _implicit() -> Any:
     return implicit
 
 
-def _factorised(make: Callable[..., Any], name: str, train: sp.csr_array, seed: int) -> Lister:
+def _factorised(make: Callable[..., Any], settings: Mapping[str, Any], train: sp.csr_array, seed: int) -> Lister:
     import threadpoolctl
 
     with threadpoolctl.threadpool_limits(1, "blas"):
-        model = make(random_state=seed, num_threads=1, use_gpu=False, **SETTINGS[name])  # with one thread, repeatable
+        model = make(random_state=seed, num_threads=1, use_gpu=False, **settings)  # with one thread, repeatable
         model.fit(sp.csr_matrix(train), show_progress=False)
     users, items = np.asarray(model.user_factors), np.asarray(model.item_factors)
     return _in_blocks(train, lambda rows: np.asarray(users[rows] @ items.T, np.float32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.evaluation import summarise
+from nfcgcn.evaluation import paired, summarise
 from nfcgcn.graph import Ints
 from nfcgcn.recommendation.baselines import BASELINES, Lister
 from nfcgcn.recommendation.interactions import Interactions
@@ -109,8 +109,7 @@ def _measure(
 
 def _lister(fitted: Recommender, shown: Interactions) -> Lister:
     """Return how the fitted recommender ranks items if it is shown these interactions."""
-    kinds = {"users": fitted.log.users, "items": fitted.log.items}
-    reading = fitted.with_log(replace(shown, **kinds))
+    reading = fitted.with_log(replace(shown, users=fitted.log.users, items=fitted.log.items))
     return lambda users, top, among: reading.top(users, top=top, among=among)[0]
 
 
@@ -126,9 +125,9 @@ def _score(lists: Lister, test: sp.csr_array, top: int, among: Ints | None) -> S
 
 
 def summarise_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one line per model (and number of shown interactions): means over seeds, and differences to the first.
+    """Return one line per model (and number of shown interactions): means over seeds, and the difference to the first.
 
-    A difference is taken seed by seed, as all models have the same splits.
+    The difference is that of the NDCG, taken seed by seed, as all models have the same splits; None for one seed.
     """
     groups: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -140,6 +139,11 @@ def summarise_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             line["shown"] = shown
         for name in MEASURES:
             line[name] = summarise([row[name] for row in some])
+        first = {
+            row["seed"]: row["ndcg"] for row in rows if (row["model"], row.get("shown")) == (rows[0]["model"], shown)
+        }
+        difference = paired({row["seed"]: row["ndcg"] for row in some}, first) if model != rows[0]["model"] else None
+        line["ndcg_against_first"] = None if difference is None else asdict(difference)
         line["seconds"] = float(np.mean([row["seconds"] for row in some]))
         line["cpu_seconds"] = float(np.mean([row["cpu_seconds"] for row in some]))
         lines.append(line)

@@ -150,8 +150,8 @@ def read_interactions(
     _check_columns(options, [_open(t, name) for t, name in ((users, "users"), (items, "items")) if t is not None])
     kinds = []
     for given, name, id_column, column, before in (
-        (users, "the users", user_id, user, known and known.users),
-        (items, "the items", item_id, item, known and known.items),
+        (users, "the users", user_id, user, None if known is None else known.users),
+        (items, "the items", item_id, item, None if known is None else known.items),
     ):
         kinds.append(None if given is None else _read_kind(_open(given, name), id_column, column, options, before))
     log = _assemble(pairs[0], pairs[1], times, kinds[0], kinds[1], known=known)
@@ -200,11 +200,11 @@ def _read_pairs(
     done = 0
     for chunk in table.chunks(names, texts={user, item}):
         kept = np.ones(len(chunk[user]), bool)
-        if rating is not None:
+        if rating is not None and at_least is not None:
             kept = _numbers(chunk[rating], rating, table.name, done) >= at_least
         for place, column in enumerate((user, item)):
             ids = plain_ids(chunk[column])
-            empty = np.flatnonzero(np.equal(ids, None))
+            empty = np.flatnonzero([name is None for name in ids])
             if len(empty):
                 raise GraphError(f"row {done + empty[0] + 1} of {table.name} has no {column}; fill it in or remove it")
             ends[place].append(ids[kept])
@@ -262,8 +262,8 @@ def _assemble(
 
     kinds, ends = [], []
     for names, table, before in (
-        (users, user_table, known and known.users),
-        (items, item_table, known and known.items),
+        (users, user_table, None if known is None else known.users),
+        (items, item_table, None if known is None else known.items),
     ):
         kind = _join(names, table, before)
         kinds.append(kind)
@@ -276,7 +276,7 @@ def _assemble(
     if not first.all():
         again = int((~first).sum())
         warnings.warn(f"{again} interactions repeat a pair of user and item, and count once", NFCWarning, stacklevel=3)
-    return Interactions(*kinds, pairs[:, first], None if times is None else times[order][first])
+    return Interactions(kinds[0], kinds[1], pairs[:, first], None if times is None else times[order][first])
 
 
 def _join(names: Cells, table: Kind | None, before: Kind | None) -> Kind:

@@ -63,7 +63,7 @@ class Task:
             yield from self._against_all(of_users, of_items, targets, visible)
             return
         step = max(1, CELLS // (of_items.shape[1] * (1 + self.config.num_negatives)))
-        for part in targets.split(step):
+        for part in torch.split(targets, step):
             users, items = self.users[part], self.items[part]
             yield self._against_drawn(of_users[users], of_items, users, items) * (len(part) / len(targets))
 

@@ -80,7 +80,7 @@ def _examples(parts: LogSplit, lists: Ints, seed: int) -> list[Mapping[str, Any]
     by_hits = drawn[np.argsort(-hits[drawn].sum(1), kind="stable")]
     some = [*by_hits[: EXAMPLES // 2], *by_hits[len(by_hits) - EXAMPLES // 2 :]]
     names = parts.train.items.names
-    examples = []
+    examples: list[Mapping[str, Any]] = []
     for user in dict.fromkeys(int(u) for u in some):
         past, wanted = train[[user]].indices, test[[user]].indices
         found = [{"item": names[i], "hit": bool(h)} for i, h in zip(lists[user], hits[user], strict=True) if i >= 0]

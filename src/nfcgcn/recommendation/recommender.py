@@ -131,7 +131,8 @@ def build_encoder(settings: RecommenderSettings, num_features: int, *, seed: int
     make = ENCODERS[settings.name]
     with torch_randomness(seed, "weights"):
         assert "seed" not in inspect.signature(make).parameters  # noqa: S101
-        return make(num_features, channels, config=settings.encoder)
+        encoder: NodeClassifier = make(num_features, channels, config=settings.encoder)
+    return encoder
 
 
 def fit_recommender(

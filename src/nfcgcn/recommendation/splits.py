@@ -58,7 +58,7 @@ def split_log(log: Interactions, rule: Rule = "random", *, share: float | None =
         return _checked(log, _last(log.times, share))
     # Of interactions at the same moment, those to hold out are drawn.
     keys = (numbers,) if rule == "random" else (numbers, log.times)
-    order = np.lexsort((*keys, log.pairs[0]))  # type: ignore[arg-type]
+    order = np.lexsort((*keys, log.pairs[0]))
     counts = np.bincount(log.pairs[0], minlength=len(log.users))
     users = log.pairs[0][order]
     place = np.arange(len(users)) - (counts.cumsum() - counts)[users]

@@ -24,6 +24,9 @@ from nfcgcn.recommendation.settings import RecommendConfig
 from nfcgcn.training import DivergedError, TrainingConfig
 from nfcgcn.training.adam import Adam
 
+FEW = 0.2
+"""At most this share of its interactions is left to a user or an item that a step treats as new."""
+
 
 class Epoch(TypedDict, total=False):
     """The figures of one epoch; those of validation only where it was validated."""
@@ -131,11 +134,8 @@ def _train_epoch(network: Network, task: Task, optimizer: Adam, config: Recommen
     """Make one step per batch, and return the mean loss."""
     count = len(task.users)
     # Drawn on the CPU, so that the order is the same on every device.
-    batches = (
-        torch.arange(count).split(count)
-        if config.batch_size is None
-        else torch.randperm(count).split(config.batch_size)
-    )
+    order = torch.arange(count) if config.batch_size is None else torch.randperm(count)
+    batches = torch.split(order, config.batch_size or count)
     total = 0.0
     for batch in batches:
         total += _step(network, task, optimizer, config, batch) * len(batch) / count
@@ -154,7 +154,7 @@ def _step(network: Network, task: Task, optimizer: Adam, config: RecommendConfig
     # The loss is computed in parts. Each adds to the gradient of the vectors, which then goes through the encoder once.
     inner = [part.detach().requires_grad_() for part in ends]
     total = torch.zeros((), device=device)
-    for part in task.losses(*inner, targets, visible):
+    for part in task.losses(inner[0], inner[1], targets, visible):
         part.backward()  # type: ignore[no-untyped-call]
         total += part.detach()
     torch.autograd.backward(ends, [part.grad for part in inner])
@@ -173,9 +173,11 @@ def _hide(
     count, hidden = len(task.users), torch.zeros(len(task.users), dtype=torch.bool)
     hidden[batch[torch.rand(len(batch)) < config.hidden_share]] = True
     new = torch.rand(network.x.shape[0]) < config.cold_share
-    hidden, new = hidden.to(device), new.to(device)
+    # Half of those that are new have no interaction, the others have a few.
+    shares = torch.where(new, FEW * torch.rand(len(new)) * (torch.rand(len(new)) < 0.5), 1.0).to(device)
+    hidden, new, numbers = hidden.to(device), new.to(device), torch.rand(count).to(device)
     ends = torch.stack([network.users[task.users], network.items[task.items]])
-    hidden |= new[ends].any(0)
+    hidden |= numbers >= shares[ends].amin(0)
     shown = ends[:, ~hidden]
     edges = torch.cat([shown, shown.flip(0)], dim=1)
     x = network.without(new) if config.cold_share else network.x

@@ -54,7 +54,7 @@ def _range(s: Setting, now: Any, graph: Graph) -> BaseDistribution | None:
 def _range_of_counts(s: Setting, now: int, graph: Graph, most: float) -> BaseDistribution:
     from optuna.distributions import IntDistribution
 
-    if s.name == "num_layers" or not now:
+    if s.name in ("num_layers", "conv_layers") or not now:
         return IntDistribution(min(1, now), int(min(max(3, now + 1), most)))
     low, high = now // 4, int(min(max(8, 4 * now), most))
     if s.name == "stride":

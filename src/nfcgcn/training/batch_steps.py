@@ -71,6 +71,9 @@ class MiniBatches:
                 f"{MOST_EXACT:,}",
             )
 
+    def begin(self) -> None:
+        """Do nothing: no model that trains in mini-batches learns anything before its first step."""
+
     def train(self, epoch: int, optimizer: Adam, within: Within | None, keep: Callable[[Within], None]) -> Training:
         """Make the steps of an epoch, from the place `within` it on."""
         self.model.train()
@@ -102,7 +105,7 @@ class MiniBatches:
             x, hops, y = next(prepared)
             scores = self.model(x, hops)[: len(y)]
             loss = F.cross_entropy(scores, y, self.weight, reduction="sum")
-            (loss / total).backward()
+            (loss / total).backward()  # type: ignore[no-untyped-call]
             sums += torch.stack([loss.detach().double(), (scores.argmax(1) == y).sum().double()])
         self.ranks.add_gradients(optimizer.parameters)
         loss_sum, correct = self.ranks.add_up(sums).tolist()

@@ -42,17 +42,29 @@ def layered(model: NodeClassifier) -> LayeredClassifier:
             f"a {type(model).__name__} reads the whole graph in every step, so `fan_out` must be none; nfc-gcn, "
             "nfc-gcn-2d, gcn and mlp can train in mini-batches"
         )
-    if sorts_slots(model):
+    name = needs_all(model)
+    if name == "slot_order":
         raise ConfigError(
             f"`slot_order` must be random for a part of the nodes at a time, got {model.config.slot_order}; to sort "
             "by it, all of the graph would be read"
         )
+    if name is not None:
+        raise ConfigError(
+            f"`{name}` must be {PARTLY[name]} for a part of the nodes at a time, got {getattr(model.config, name)}; "
+            "with it, all of the graph would be read"
+        )
     return model
 
 
-def sorts_slots(model: NodeClassifier) -> bool:
-    """Say whether a model's maps are sorted by what only the whole graph says."""
-    return isinstance(model, NFCGCN) and model.config.slot_order != "random"
+PARTLY = {"slot_order": "random", "neighbour_draw": "uniform", "conv_layers": 1}
+"""Settings with which a part of the graph is enough for some nodes."""
+
+
+def needs_all(model: NodeClassifier) -> str | None:
+    """Name the setting of a model for which the maps of some nodes depend on the whole graph; None if none does."""
+    if not isinstance(model, NFCGCN):
+        return None
+    return next((name for name, value in PARTLY.items() if getattr(model.config, name) != value), None)
 
 
 class Batch(NamedTuple):
@@ -73,8 +85,8 @@ class Batch(NamedTuple):
 def _each(matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     if matrix.layout != torch.sparse_csr:
         return change(matrix)
-    parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
-    return csr_tensor(*(change(part) for part in parts), matrix.shape)
+    starts, columns, values = (change(part) for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values()))
+    return csr_tensor(starts, columns, values, matrix.shape)
 
 
 class NodeReader:
@@ -111,8 +123,7 @@ class NodeReader:
         for number in reversed(range(len(sizes))):
             rows, columns, values = self.hop(written, sizes[number], draw, number)
             read, places = kernels.renumber(written, columns)
-            matrix = csr_tensor(*map(torch.from_numpy, (rows, places, values)), (len(written), len(read)))
-            matrices.insert(0, matrix)
+            matrices.insert(0, matrix_of(rows, places, values, (len(written), len(read))))
             written = read
         return matrices, written
 
@@ -135,14 +146,15 @@ class NodeReader:
         return x, torch.cat([local, further])
 
     def _table(self, nodes: Ints, draw: int) -> Ints:
-        nfc, (starts, neighbours, weights) = self.model.nfc, self.lists  # type: ignore[union-attr]
-        resampled = self.model.training and nfc.config.resample == "epoch" and draw != EVALUATION  # type: ignore[union-attr]
-        seed = draw_seed(nfc.seed, 2**62 + draw if resampled else nfc.draw)  # type: ignore[arg-type,union-attr]
-        size = nfc.config.bandwidth - 1  # type: ignore[union-attr]
+        assert isinstance(self.model, NFCGCN)  # noqa: S101
+        nfc, config, (starts, neighbours, weights) = self.model.nfc, self.model.config, self.lists
+        resampled = self.model.training and config.resample == "epoch" and draw != EVALUATION
+        seed, size = draw_seed(nfc.seed, 2**62 + draw if resampled else nfc.draw), config.bandwidth - 1
         if weights is None:
             return kernels.draw_table(starts, neighbours, nodes, size=size, seed=seed)
         new, listed, own = kernels.take_rows(starts, neighbours, weights, nodes)
-        table: Ints = draw_weighted_rows(new, listed, own.astype(np.float64), size=size, seed=seed, nodes=nodes).numpy()  # type: ignore[arg-type]
+        drawn = draw_weighted_rows(new, listed, own.astype(np.float64), size=size, seed=seed, nodes=nodes)
+        table: Ints = drawn.numpy()
         return table
 
     def rows(self, nodes: Ints) -> Tensor:
@@ -151,7 +163,7 @@ class NodeReader:
         if isinstance(features, np.ndarray):
             return torch.from_numpy(np.asarray(features[nodes], np.float32))
         parts = kernels.take_rows(features.indptr, features.indices, features.data, nodes)
-        return csr_tensor(*map(torch.from_numpy, parts), (len(nodes), features.shape[1]))
+        return matrix_of(*parts, (len(nodes), features.shape[1]))
 
     def reach(self, nodes: Ints, most: int) -> int | None:
         """Return how many nodes the exact scores of `nodes` depend on; None if more than `most`."""
@@ -164,6 +176,11 @@ class NodeReader:
             places = np.arange(degrees.sum()) + np.repeat(starts[reached] - (degrees.cumsum() - degrees), degrees)
             reached = np.union1d(reached, neighbours[places])
         return len(reached) if len(reached) <= most else None
+
+
+def matrix_of(starts: Ints, columns: Ints, values: Any, size: tuple[int, int]) -> Tensor:
+    """Return a torch CSR matrix of NumPy's arrays."""
+    return csr_tensor(torch.from_numpy(starts), torch.from_numpy(columns), torch.from_numpy(values), size)
 
 
 def ahead(works: Iterable[Callable[[], T]]) -> Iterator[T]:

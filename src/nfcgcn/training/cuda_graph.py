@@ -304,6 +304,8 @@ def make_net(
     model = models[0]
     if isinstance(model, NFCGCN):
         raise Refusal(reason)
+    if type(model).further_loss is not NodeClassifier.further_loss:
+        raise Refusal("the loss is not that of the scores alone")
     if type(model).score_nodes is not NodeClassifier.score_nodes:
         raise Refusal("the model samples nodes for every step")
     if getattr(model.config, "edge_dropout", 0):

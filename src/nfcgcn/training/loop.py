@@ -39,12 +39,14 @@ def fit_in_steps(
 ) -> Run:
     """See :func:`nfcgcn.training.fit`; ``parts`` are the nodes to train on and those to choose the best epoch by."""
     model.to(device)
-    optimizer = Adam(model, config)
     work: Work = (
         WholeGraph(model, graph, parts, config, device)
         if config.fan_out is None
         else MiniBatches(model, graph, parts, config, seed, device)
     )
+    with torch_randomness(seed, "training", device):
+        work.begin()
+    optimizer = Adam(model, config)
     stopping = config.stopping
     place = Place([], None, {}, 0.0, None)
     interrupted = False
@@ -95,6 +97,8 @@ def _keep_within(bookmark: Bookmark | None, place: Place, start: float, within: 
 class Work(Protocol):
     """What an epoch does: steps over the training nodes, and scores of the validation nodes."""
 
+    def begin(self) -> None: ...
+
     def train(self, epoch: int, optimizer: Adam, within: Within | None, keep: Callable[[Within], None]) -> Training: ...
 
     def validate(self) -> Validation: ...
@@ -118,6 +122,10 @@ class WholeGraph:
         self.nodes, self.judges = (torch.from_numpy(nodes).to(device) for nodes in parts)
         weight = class_weights(config.class_weight, graph, parts[0])
         self.weight = None if weight is None else weight.to(device)
+
+    def begin(self) -> None:
+        """Let the model learn what it learns before its first step."""
+        self.model.begin_training(self.x, self.edges, self.nodes, self.y[self.nodes])
 
     def train(
         self,
@@ -167,7 +175,8 @@ def _train_epoch(
         optimizer.forget_gradients()
         scores = model.score_nodes(x, edge_index, nodes)
         loss = F.cross_entropy(scores, y[nodes], weight)
-        loss.backward()  # type: ignore[no-untyped-call]
+        further = model.further_loss(x, edge_index, nodes, y[nodes], weight)
+        (loss if further is None else loss + further).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         share = len(nodes) / total
         figures["train_loss"] += (share if weight is None else share * own_weight / mean_weight) * loss.item()

@@ -31,26 +31,12 @@ GRACE = 10.0
 
 
 def can_fork() -> bool:
-    """Say whether runs can have their own processes here: on Linux, unless this process has used a GPU.
+    """Say whether runs can have their own processes here: on Linux, where torch sees no GPU.
 
-    Where there is a GPU, torch's backward passes start threads that a fork does not have, and refuse to work in it.
-    Torch does not tell whether they have been started, so a fork tries.
+    Where it sees one, a fork of a process that has asked for it, or has run a backward pass, cannot learn: neither the
+    driver nor torch's backward threads survive the fork. ``CUDA_VISIBLE_DEVICES=`` (empty) hides the GPU.
     """
-    return sys.platform == "linux" and (not torch.cuda.is_available() or _fork_can_learn())
-
-
-def _fork_can_learn() -> bool:
-    def learn() -> None:
-        try:
-            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-        except RuntimeError:
-            os._exit(1)
-
-    process = get_context("fork").Process(target=learn, daemon=True)
-    with delayed(*SIGNALS), _without_fork_warnings():
-        process.start()
-    process.join()
-    return process.exitcode == 0
+    return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 def in_processes(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,7 +83,7 @@ class Ranks:
             return
         parts = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters]
         total = self.add_up(torch.cat(parts))
-        for p, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+        for p, part in zip(parameters, torch.split(total, [p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
 
     def from_first(self, read: Callable[[], bytes]) -> bytes:
@@ -179,10 +180,10 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     with _losses():
         try:
-            store = dist.TCPStore(address, port, ranks.count, hosts, timeout=timedelta(minutes=5))
+            store = _open_store(address, port, ranks.count, hosts=hosts, timeout=timedelta(minutes=5))
             dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
-                store=dist.PrefixStore(f"nfcgcn/{attempt}", store),
+                store=dist.PrefixStore(f"nfcgcn/{attempt}", store),  # type: ignore[attr-defined]
                 rank=ranks.number,
                 world_size=ranks.count,
                 timeout=PATIENCE,
@@ -208,6 +209,11 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         _joined = None
         if sys.exc_info()[0] is None:
             dist.destroy_process_group()
+
+
+def _open_store(address: str, port: int, count: int, *, hosts: bool, timeout: timedelta) -> Any:
+    """Return a connection to what all processes can read and write."""
+    return dist.TCPStore(address, port, count, hosts, timeout=timeout)  # type: ignore[attr-defined]
 
 
 def device_of_rank(device: torch.device) -> torch.device:
@@ -260,7 +266,7 @@ class _Heart:
     def _beat(self) -> None:
         heard = {number: (0, monotonic()) for number in range(self.ranks.count) if number != self.ranks.number}
         try:
-            store = dist.TCPStore(*self.place, self.ranks.count, False, timeout=timedelta(seconds=SILENCE))
+            store = _open_store(*self.place, self.ranks.count, hosts=False, timeout=timedelta(seconds=SILENCE))
             while not self.done.wait(BEAT):
                 store.add(f"{self.prefix}/{self.ranks.number}", 1)
                 for number, (beats, since) in list(heard.items()):
