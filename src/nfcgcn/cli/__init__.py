@@ -21,7 +21,10 @@ COMMANDS = {
         "train",
         "Train a model, score it on the test nodes, and write a folder with weights, metrics and a report.",
     ),
-    "predict": ("predict", "Write the class of each node, and the probability of every class, to a CSV file."),
+    "predict": (
+        "predict",
+        "Write the class of each node, and the probability of every class, to a CSV or Parquet file.",
+    ),
     "embed": (
         "predict",
         "Write a representation of each node: .npz (`ids`, `embedding`), .parquet or .csv (columns `id`, `h0`, ...).",
@@ -48,7 +51,7 @@ COMMANDS = {
     ),
     "export": (
         "export",
-        "Write a run's model as a program that needs only PyTorch to run, for graphs of any size.",
+        "Write a run's model as a program for graphs of any size, which needs only PyTorch (.pt2) or an ONNX runtime.",
     ),
     "reproduce": (
         "reproduce",
