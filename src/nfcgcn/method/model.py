@@ -122,7 +122,7 @@ class NFCGCN(LayeredClassifier):
         )
         if not len(self.own):
             return h
-        x = first_rows(x, len(h))
+        x = first_rows(x, h.shape[0])
         return torch.cat([h, self.own[0](dropout(x, self.config.map_dropout, self.training))], dim=1)
 
     @property
@@ -169,7 +169,7 @@ class NFCGCN(LayeredClassifier):
 
     def _sum(self, h: Tensor, alone: Tensor | None) -> Tensor:
         scores = self._classify(h)
-        return scores if alone is None else scores + alone[: len(scores)]
+        return scores if alone is None else scores + alone[: scores.shape[0]]
 
     def _classify(self, h: Tensor) -> Tensor:
         """Return the class scores that follow from ``H(K)`` before its ReLU, or for ``K = 0`` from ``H(0) W``."""

@@ -110,7 +110,7 @@ class Unfinished:
         self._begun = True
         return True
 
-    def refusal(self, error: Exception) -> ResumeError:
+    def refusal(self, error: Exception) -> NFCError:
         """Return the error for notes that cannot be used."""
         return _refusal(self.folder / SERIES, error)
 
