@@ -16,7 +16,7 @@ import torch
 
 import nfcgcn
 from nfcgcn import data as datasets
-from nfcgcn.cli import predict as commands
+from nfcgcn.cli import prediction_files
 from nfcgcn.cli.sources import GraphSource
 from nfcgcn.config.inspection import inspect
 from nfcgcn.config.registry import make_config
@@ -260,10 +260,11 @@ def test_embed_writes_parquet(run, own, tmp_path, named):
 
 
 def test_parquet_without_pyarrow_is_refused_before_any_work(run, monkeypatch):
-    monkeypatch.setattr(commands, "find_spec", lambda _: None)
-    code, _, err = run("embed", "nowhere", "digits", "--out", "e.parquet")
-    text = "error: Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write an .npz file\n"
-    assert (code, err) == (2, text)
+    monkeypatch.setattr(prediction_files, "find_spec", lambda _: None)
+    text = "error: Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write another kind of file\n"
+    for command in ("embed", "predict"):
+        code, _, err = run(command, "nowhere", "digits", "--out", "e.parquet")
+        assert (code, err) == (2, text)
 
 
 def test_ids_that_would_swell_an_npz_file(run, own, tmp_path):

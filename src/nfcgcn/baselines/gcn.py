@@ -62,7 +62,9 @@ class GCN(LayeredClassifier):
         x, edges = self.scale(x), self._edges(edge_index)
         last = len(self.layers) - 1
         scores: Tensor = self.layers[last](self._dropped(self._hidden(x, edges)), hop(edges, last))
-        return self.complete(scores, self._own(first_rows(x, len(scores))))
+        if not len(self.own):
+            return scores
+        return self.complete(scores, self._own(first_rows(x, scores.shape[0])))
 
     def _hidden(self, h: Tensor, edges: Any) -> Tensor:
         """Return ``H(K-1)``."""
@@ -105,7 +107,7 @@ class GCN(LayeredClassifier):
     def _own(self, x: Tensor) -> Tensor:
         """Return ``X V(1)`` for scaled features; no column without ``own_features``."""
         if not len(self.own):
-            return self._first.weight.new_zeros(len(x), 0)
+            return self._first.weight.new_zeros(x.shape[0], 0)
         own: Tensor = self.own[0](self._dropped(x))
         return own
 

@@ -33,8 +33,10 @@ def hop(edges: Any, number: int) -> Any:
 
 def first_rows(x: Tensor, count: int) -> Tensor:
     """Return the first rows of ``x``, dense or CSR."""
-    if x.layout != torch.sparse_csr or count == len(x):
-        return x[:count] if x.layout != torch.sparse_csr else x
+    if x.layout != torch.sparse_csr:
+        return x[:count]
+    if count == x.shape[0]:
+        return x
     starts = x.crow_indices()[: count + 1]
     end = int(starts[-1])
     return csr_tensor(starts, x.col_indices()[:end], x.values()[:end], (count, x.shape[1]))

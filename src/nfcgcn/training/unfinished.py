@@ -226,7 +226,7 @@ class Bookmark:
             torch.set_rng_state(tensors[f"{GENERATOR}cpu"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[f"{GENERATOR}cuda"], self.device)
-            within = None if notes["within"] is None else Within(**notes["within"])
+            within = None if notes.get("within") is None else Within(**notes["within"])
         except Exception as error:
             raise _refusal(self.series.folder, error) from error
         return Place(notes["history"], notes["best"], best, notes["seconds"], within)
@@ -268,7 +268,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _check(notes: Any) -> None:
     """Raise an error for notes that are not those of a run."""
-    within = None if notes["finished"] else notes["within"]
+    within = None if notes["finished"] else notes.get("within")
     for epoch in notes["history"]:
         if not Epoch.__required_keys__ <= epoch.keys() <= Epoch.__required_keys__ | Epoch.__optional_keys__:
             raise ValueError(f"an epoch lacks a figure, or has an unknown one: {', '.join(epoch):.80}")
