@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -122,6 +124,11 @@ class Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
         err.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+
+
+def this_command() -> str:
+    """Return the command line of this process, as results state it."""
+    return f"nfcgcn {shlex.join(sys.argv[1:])}"
 
 
 SECONDS_PER_LINE = 10.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,7 +16,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, warn_of_formulas
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, warn_of_formulas
 from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
@@ -113,7 +111,7 @@ def train(
             setup,
             judged,
             device=chosen,
-            command=f"nfcgcn {shlex.join(sys.argv[1:])}",
+            command=this_command(),
             dataset_options=options if source.dataset else None,
             baselines=simple,
         )

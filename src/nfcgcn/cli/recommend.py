@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,7 +12,7 @@ import numpy as np
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, warn_of_formulas
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, warn_of_formulas
 from nfcgcn.cli.interaction_source import LogSource
 from nfcgcn.cli.recommend_page import write_recommendation_page
 from nfcgcn.cli.sources import takes_options
@@ -83,7 +81,7 @@ def train_recommender(
         with _progress() as on_epoch:
             fitted = fit_recommender(parts.train, settings=settings, seed=seed, device=chosen, on_epoch=on_epoch)
         interruption.hold()
-        result = judge(fitted, parts, split=split, top=top, device=chosen, command=shlex.join(sys.argv))
+        result = judge(fitted, parts, split=split, top=top, device=chosen, command=this_command())
         with files.new_folder(folder, force=force) as draft:
             save_recommender(draft, with_everything(fitted, parts), result, reading)
         if json_file:
@@ -183,7 +181,7 @@ def evaluate(
             f"seed {row['seed']}, {row['model']}{shown}: {scores}; {row['cpu_seconds']:.0f} s of CPU", soft_wrap=True
         )
         if json_file:
-            facts = {"top": top, **environment(chosen), "command": shlex.join(sys.argv)}
+            facts = {"top": top, **environment(chosen), "command": this_command()}
             files.write_text(json_file, files.to_json({**facts, "summary": summarise_rows(rows), "rows": rows}))
 
     seed_list = range(first_seed, first_seed + seeds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import warnings
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +14,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Interruption, app, err, interruptible, out, training_bar
+from nfcgcn.cli.console import Interruption, app, err, interruptible, out, this_command, training_bar
 from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.resumption import chosen_before, open_series, remember_choice, say_what_is_left
 from nfcgcn.cli.selection import choose_settings
@@ -215,7 +214,7 @@ def train(
             config,
             repeats,
             device=chosen,
-            command=f"nfcgcn {shlex.join(sys.argv[1:])}",
+            command=this_command(),
             dataset_options=options if source.dataset else None,
             baselines={"majority class": majority_class(graph, repeats), **simple},
         )

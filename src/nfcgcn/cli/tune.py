@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, training_bar
+from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import PRESETS, make_config
 from nfcgcn.errors import ConfigError, NFCError
@@ -262,5 +261,5 @@ def _page(tuned: tuning.Tuned, tested: Worth | None, *, graph: str, preset: Path
         test=scores,
         interrupted=interrupted,
         preset=shlex.quote(str(preset)),
-        command=f"nfcgcn {shlex.join(sys.argv[1:])}",
+        command=this_command(),
     )
