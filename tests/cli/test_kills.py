@@ -78,7 +78,7 @@ def check_preset(path):
 # A command; what it writes, with how to check that; and steps (a, b, c): it is killed at every a-th file operation,
 # meets an error at every b-th, and finds the disk full from every c-th on. 0: not at all. By default the suite takes
 # every THIN-th of these operations; `NFCGCN_TESTS=all` takes them all.
-THIN = 3
+THIN = 6
 COMMANDS = {
     "train": (
         f"train graph.npz {MODEL} --out run --force --json r.json",
