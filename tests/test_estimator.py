@@ -426,7 +426,7 @@ BAD_INPUT = {
 def test_bad_input(case, four_nodes):
     options, changes, x, y, text = BAD_INPUT[case]
     estimator = NFCClassifier(replace(four_nodes, **changes), epochs=1, **options)
-    wanted = message(text) if text else r"^unknown setting 'filters'; choose from batch_size, calibrate, "
+    wanted = message(text) if text else r"^unknown setting 'filters'; choose from batch_parts, batch_size, calibrate, "
     with pytest.raises((ConfigError, GraphError), match=wanted):
         estimator.fit(x, y)
 

@@ -193,7 +193,7 @@ def several_draws(net, graph, config, tmp_path):
     for draw in range(3):
         if isinstance(net, NFCGCN):
             c = net.config
-            scaled = Graph.from_edges(graph.edge_index.numpy(), net.scale(graph.x).to_dense().numpy())
+            scaled = replace(graph, features=net.scale(graph.x).to_dense().numpy())
             how = {"slot_order": c.slot_order, "neighbour_draw": c.neighbour_draw}
             table = sample_neighbours(scaled, bandwidth=c.bandwidth, seed=3, draw=draw, **how)
             with torch.no_grad():

@@ -10,7 +10,7 @@ from nfcgcn.inference.run_folder import RESULT
 from nfcgcn.links.prediction import probabilities
 from nfcgcn.links.run_folder import load_link_outcome
 from nfcgcn.links.scores import SCORES
-from nfcgcn.reports.links_page import LinksPage, render_links
+from nfcgcn.reports import LinksPage, render_links
 
 
 def write_links_page(folder: Path) -> None:

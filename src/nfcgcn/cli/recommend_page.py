@@ -8,7 +8,7 @@ from nfcgcn import files
 from nfcgcn.cli.console import out
 from nfcgcn.inference.run_folder import RESULT
 from nfcgcn.recommendation.run_folder import load_result
-from nfcgcn.reports.recommendation_page import render_recommendation
+from nfcgcn.reports import render_recommendation
 
 
 def write_recommendation_page(folder: Path) -> None:

@@ -185,6 +185,10 @@ MODELS = {
 }
 
 
+DEPTHS = ("num_layers", "conv_layers")
+"""Settings that count layers."""
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything that defines a run, except the graph and the seed."""
@@ -239,12 +243,14 @@ class Config:
     def memory(self, graph: Graph) -> float:
         """Estimate how many bytes training takes at least: weights with Adam's state, tables and outputs of layers."""
         sizes = {name: value for name, value in self.values.items() if type(value) is int}
-        layers, few = sizes.get("num_layers", 1), 8
-        if layers <= few:
-            weights = float(self._num_weights(graph, {}))
-        else:  # every further layer has as many weights as the last; that many modules would take long to make
-            some, fewer = (self._num_weights(graph, {"num_layers": count}) for count in (few, few - 1))
-            weights = some + (layers - few) * (some - fewer)
+        few, depths = 8, {name: sizes[name] for name in DEPTHS if name in sizes}
+        layers = sum(depths.values()) or 1
+        # Every further layer has as many weights as the last; that many modules would take long to make.
+        shallow = {name: few for name, count in depths.items() if count > few}
+        some = float(self._num_weights(graph, shallow))
+        weights = some
+        for name in shallow:
+            weights += (depths[name] - few) * (some - self._num_weights(graph, {**shallow, name: few - 1}))
         per_node = 8 * sizes.get("bandwidth", 0) + 4 * sizes.get("k", 0)
         per_node += 12 * layers * sizes.get("hidden_channels", 0) * sizes.get("heads", 1) + 4 * graph.num_classes
         # A weight, its gradient and Adam's two means; a layer's module and its part of the backward pass.
@@ -274,8 +280,8 @@ class Config:
         A graph that is in memory and whose steps fit trains in full steps, unless `fan_out` says otherwise or there are
         several processes, which can share mini-batches only.
         """
-        if self.training.fan_out is not None:
-            return self, None
+        if self.training.fan_out is not None or not (graph.num_features and graph.num_classes):
+            return self, None  # training refuses a graph without features or classes, in its own words
         needed = self.memory(graph)
         if processes > 1:
             reason = f"{processes} processes share them"
