@@ -38,3 +38,9 @@ def test_unknown_names_the_near_ones_or_all(name, options, message):
 
 def test_unknown_names_three_at_most():
     assert unknown("x", "abc", ["abc1", "abc2", "abc3", "abc4"]).count("'abc") == 4  # the name itself and three more
+
+
+def test_of_many_names_some_are_listed():
+    message = unknown("user", "nobody", [f"u{i:03}" for i in range(120)])
+    assert message.startswith("unknown user 'nobody'; choose from u000, u001, ")
+    assert message.endswith(", u049 and 70 more")

@@ -50,10 +50,15 @@ def visible(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+MOST_LISTED = 50
+"""So many names are listed where one is not known; there may be as many as users."""
+
+
 def unknown(kind: str, name: str, options: Iterable[str]) -> str:
-    """Return the message for a `name` that is not a known `kind`: it lists similar names, or all if none is similar."""
+    """Return the message for a `name` that is not a known `kind`: it lists similar names, or the first if none is."""
     known = sorted(options)
     similar = get_close_matches(name, known, n=3, cutoff=0.6)
     if similar:
         return f"unknown {kind} '{name}'; did you mean {' or '.join(repr(n) for n in similar)}?"
-    return f"unknown {kind} '{name}'; choose from {', '.join(known)}"
+    more = f" and {len(known) - MOST_LISTED:,} more" if len(known) > MOST_LISTED else ""
+    return f"unknown {kind} '{name}'; choose from {', '.join(known[:MOST_LISTED])}{more}"
