@@ -12,6 +12,7 @@ import sys
 import warnings
 import zipfile
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,8 @@ def frames(draw: Draw, folder: Path) -> nfcgcn.Graph:
     if draw.chance(0.1):
         frame.columns = [draw.one((name, 5, None, ("a", "b"), "id")) for name in frame.columns]
     if draw.chance(0.1):
-        frame = frame.set_index(frame.columns[0])
+        with suppress(TypeError, ValueError):  # what pandas itself makes no index of
+            frame = frame.set_index(frame.columns[0])
     edges, more = edge_table(draw, pairs)
     if "w" in edges and draw.chance(0.5):
         edges["w"] = [draw.one((*values, 1.0, -1.0, float("nan"))) for _ in pairs]
