@@ -28,7 +28,8 @@ window.addEventListener("load", async () => {
     const box = table.parentElement;
     return [box.getAttribute("aria-label") || "", box.scrollWidth, box.clientWidth, getComputedStyle(box).overflowX];
   });
-  const sizes = {inner: window.innerWidth, scroll: page.scrollWidth};
+  const heights = [...document.querySelectorAll("tr")].map(row => row.offsetHeight);
+  const sizes = {inner: window.innerWidth, scroll: page.scrollWidth, tallest_row: Math.max(0, ...heights)};
   parent.postMessage({errors, images, tables, ...sizes, text: page.innerText}, "*");
 });
 </script>"""

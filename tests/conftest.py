@@ -69,6 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="there is no CUDA device"))
+        if item.get_closest_marker("thorough") and not EVERYTHING and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="takes long; set NFCGCN_TESTS=all"))
         if why and item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason=why))
 

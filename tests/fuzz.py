@@ -32,6 +32,7 @@ import torch
 import nfcgcn
 from fuzzed_folders import comparisons, keep_run, look, prepare, presets, runs, settings, studies, unfinished, use
 from fuzzed_graphs import SPRUNG, Draw, additions, frames, networkx, npz, parquet, pickles, pyg, stores, tables
+from fuzzed_tasks import find_links, link_runs, logs, packs, prepare_tasks, recommenders
 from nfcgcn import NFCError
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.evaluation import repeat
@@ -40,7 +41,7 @@ from nfcgcn.inference.checkpoint import load_run
 MEMORY, SECONDS = 2**31, 60
 KINDS = (
     tables, parquet, npz, pyg, networkx, tables, npz, pyg, pickles, presets, studies, runs, frames, additions,
-    unfinished, comparisons, stores,
+    unfinished, comparisons, stores, link_runs, recommenders, logs, packs,
 )  # fmt: skip
 
 
@@ -50,6 +51,9 @@ def go_on(draw: Draw, graph: nfcgcn.Graph, folder: Path) -> None:
     if draw.chance(0.1):
         nfcgcn.write_npz(graph, folder / "again.npz")
         nfcgcn.load(folder / "again.npz")
+    if draw.chance(0.1):
+        find_links(draw, graph, folder)
+        return
     model = draw.one(("nfc-gcn", "gcn", draw.one(MODELS)))
     config = make_config(model, graph=graph, settings={**settings(draw, model, 0.1), "epochs": draw.one((1, 2))})
     repeats = repeat(graph, config, [draw.one((0, 2**40))])
@@ -141,6 +145,7 @@ def fuzz(numbers: range, *, report: Any = print) -> tuple[Counter[str], dict[int
     failures, most = {}, 0
     with tempfile.TemporaryDirectory(prefix="nfcgcn-fuzz-seeds-") as folder:
         prepare(Path(folder))
+        prepare_tasks(Path(folder))
         shown = time.monotonic()
         for number in numbers:
             good, message, peak = forked(number)
@@ -167,6 +172,7 @@ def main() -> None:
         torch.set_num_threads(1)
         with tempfile.TemporaryDirectory() as seeds, tempfile.TemporaryDirectory() as folder:
             prepare(Path(seeds))
+            prepare_tasks(Path(seeds))
             os.chdir(folder)
             print(run_case(options.replay, Path(folder)))
         return

@@ -35,11 +35,16 @@ ODD = (None, -1, 0, 10**9, 10**400, "x", [], {}, [1], {"a": 1}, 1.5, True, float
 
 
 def settings(draw: Draw, model: str, share: float = 0.15) -> dict[str, Any]:
-    """Some settings at odd but legal values, and some that are not."""
-    known = {**settings_of(MODELS[model].config), **settings_of(type(make_config(model).training))}
+    """Some settings of a model at odd but legal values, and some that are not."""
+    classes = (MODELS[model].config, type(make_config(model).training))
+    return odd_settings(draw, classes, (*MODELS[model].fixed, "epochs", "precision", "backend"), share)
+
+
+def odd_settings(draw: Draw, classes: tuple[type, ...], but: tuple[str, ...], share: float) -> dict[str, Any]:
+    """Some settings of some classes at odd values."""
     values: dict[str, Any] = {}
-    for name, s in known.items():
-        if not draw.chance(share) or name in (*MODELS[model].fixed, "epochs", "precision", "backend"):
+    for name, s in {name: s for c in classes for name, s in settings_of(c).items()}.items():
+        if not draw.chance(share) or name in but:
             continue
         if s.choices:
             values[name] = draw.one(s.choices)

@@ -1,7 +1,8 @@
-"""Run commands of nfcgcn again and again, each time with a kill or an error at the next of their file operations.
+"""Run commands of nfcgcn again and again, each time with a kill or an error at another of their file operations.
 
 `python tests/killer.py` reads JSON from stdin: the ``folder`` to start from, its ``setup`` (commands that fill it), and
-``commands``, each with a way to fail. For every command it makes a copy of the folder per operation, forks, and
+``commands``, each with the ways in which it fails: at every ``step``-th operation, or only at ``most`` of these, evenly
+spread. It runs each command once undisturbed; then, per way and operation, it makes a copy of the folder, forks, and
 runs the command in the copy up to that operation. It prints one JSON object per fork. All modules are loaded once, by
 the setup.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import itertools
 import json
 import os
 import resource
@@ -101,20 +103,17 @@ def fork(folder: Path, arguments: list[str], number: int = 0, way: str = "") -> 
             sys.stdout.flush()
             sys.stderr.flush()
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-            folder.with_name(folder.name + ".what").write_text(failure.what)
+            ended = json.dumps({"what": failure.what, "operations": number - failure.left})
+            folder.with_name(folder.name + ".what").write_text(ended)
         os._exit(code)
     os.close(writing)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with os.fdopen(reading, "rb") as file:
         output = file.read().decode()
-    what = folder.with_name(folder.name + ".what")
-    return {
-        "folder": str(folder),
-        "code": code,
-        "output": output,
-        "reached": code == -signal.SIGKILL or bool(what.exists() and what.read_text()),
-        "what": what.read_text() if what.exists() else "",
-    }
+    path = folder.with_name(folder.name + ".what")
+    ended = json.loads(path.read_text()) if path.exists() else {"what": ""}
+    reached = code == -signal.SIGKILL or bool(ended["what"])
+    return {"folder": str(folder), "code": code, "output": output, "reached": reached, **ended}
 
 
 def thread_names() -> list[str]:
@@ -146,20 +145,31 @@ def main() -> None:
         sys.exit(f"a fork would lose threads: {threads}")
     gc.disable()
     gc.freeze()  # so that forks share the memory
-    for place, command in enumerate(wanted["commands"]):
-        number = 1
-        while True:
-            folder = start.with_name(f"{start.name}-{place}-{number}")
-            shutil.copytree(start, folder, symlinks=True)
-            done = fork(folder, command["arguments"], number, command["way"])
-            if "--resume" in command["arguments"] and done["code"] == -signal.SIGKILL:
-                again = folder.with_name(f"{folder.name}-again")
-                shutil.copytree(folder, again, symlinks=True)
-                done["again"] = fork(again, command["arguments"])
-            print(json.dumps({"command": place, "number": number, **done}), flush=True)
-            if not done["reached"]:
-                break
-            number += command["step"]
+    for command in wanted["commands"]:
+        whole = attempt(start, command, "", 0)
+        for way, (step, most) in command["ways"].items():
+            for number in spread(range(1, whole["operations"] + 1, step), most) if most else itertools.count(1, step):
+                if not attempt(start, command, way, number)["reached"]:
+                    break
+
+
+def spread(numbers: range, most: int) -> list[int]:
+    """Return at most so many of the numbers, evenly spread."""
+    most = min(most, len(numbers))
+    return [numbers[(2 * i + 1) * len(numbers) // (2 * most)] for i in range(most)]
+
+
+def attempt(start: Path, command: dict[str, Any], way: str, number: int) -> dict[str, Any]:
+    """Run a command in a copy of the folder, let it fail, and print how that went."""
+    folder = start.with_name(f"{start.name}-{command['name']}-{way}-{number}")
+    shutil.copytree(start, folder, symlinks=True)
+    done = fork(folder, command["arguments"], number, way)
+    if "--resume" in command["arguments"] and done["code"] == -signal.SIGKILL:
+        again = folder.with_name(f"{folder.name}-again")
+        shutil.copytree(folder, again, symlinks=True)
+        done["again"] = fork(again, command["arguments"])
+    print(json.dumps({"command": command["name"], "way": way, "number": number, **done}), flush=True)
+    return done
 
 
 if __name__ == "__main__":

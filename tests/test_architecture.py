@@ -24,8 +24,10 @@ ORDER = [
     {"evaluation", "estimator"},
     {"links"},
     {"recommendation"},
-    {"reports", "bench"},
-    {"reproduction", "explore"},
+    {"reports"},
+    {"explore"},
+    {"bench"},
+    {"reproduction"},
     {"search"},
     {"cli"},
 ]

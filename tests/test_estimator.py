@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import nfcgcn
 from nfcgcn import estimator as estimator_module
 from nfcgcn.config.registry import MODELS
-from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.estimator import OWN, NFCClassifier, NFCEmbedder
 from nfcgcn.graph import Graph, Split
 from nfcgcn.method.model import NFCGCNConfig
@@ -465,3 +465,48 @@ def test_an_estimator_of_a_graph_without_edges():
     found = NFCClassifier(graph, **options).fit(np.arange(60), y).predict_proba(np.arange(60))
     np.testing.assert_array_equal(NFCClassifier(**options).fit(x, y).predict_proba(x), found)
     assert ((found[:, 1] > 0.5) == y).mean() > 0.9
+
+
+def people_and_calls(ids):
+    """Two frames whose people are called `ids`; the class shows in the number and in the calls."""
+    kind = np.arange(60) % 2
+    people = pd.DataFrame({"id": ids, "pace": kind + np.linspace(0, 0.9, 60), "plan": np.array(["basic", "pro"])[kind]})
+    callee = (np.arange(60) + 2) % 60
+    return people, pd.DataFrame({"source": people.id, "target": people.id[callee].to_numpy()})
+
+
+def test_a_column_of_ids_names_nodes_also_if_they_are_numbers():
+    shuffled = np.random.default_rng(0).permutation(60)
+    people, calls = people_and_calls(shuffled)
+    graph = nfcgcn.from_frames(people, calls, label="plan")
+    settings = {"filters": 4, "kernel_size": 1, "stride": 1}
+    wanted = quick(graph, **settings).fit(people.id.astype(str), people.plan).predict_proba(shuffled.astype(str))
+    for form in (people.id, people[["id"]], people):
+        fitted = quick(graph, **settings).fit(form, people.plan)
+        np.testing.assert_array_equal(fitted.predict_proba(form), wanted)
+    text = (
+        f"X holds whole numbers, which count the nodes from 0: 0 is the node '{shuffled[0]}', not the one called '0'; "
+        "give names as text if they are meant"
+    )
+    with pytest.warns(NFCWarning, match=message(text)):
+        fitted = quick(graph, **settings).fit(range(60), people.plan)
+    np.testing.assert_array_equal(fitted.predict_proba(range(60)), wanted)
+
+
+def test_fit_on_two_frames():
+    people, calls = people_and_calls([f"p{i}" for i in range(60)])
+    people["town"] = np.where(people.plan == "pro", "Ulm", "Bern")
+    settings = {"filters": 4, "kernel_size": 1, "stride": 1}
+    graph = nfcgcn.from_frames(people, calls, label="plan")
+    assert graph.feature_names == ("pace", "town=Bern", "town=Ulm")
+    wanted = quick(graph, **settings).fit(people.id, people.plan).predict_proba(people.id)
+    fitted = quick(**settings).fit(people, people.plan, calls)
+    np.testing.assert_array_equal(fitted.predict_proba(people, calls), wanted)
+    np.testing.assert_array_equal(fitted.predict_proba(people.drop(columns="plan"), calls), wanted)  # `plan` is y
+    assert fitted.score(people, people.plan, edge_index=calls) == 1
+    fewer = people.iloc[:3].assign(town="Rome")
+    with pytest.warns(NFCWarning, match=r"left out: town \(3 of 3 cells\)$"):
+        assert fitted.predict_proba(fewer, calls.iloc[:1]).shape == (3, 2)
+    text = "edges in a frame join nodes by id, so X must be a frame too, got list"
+    with pytest.raises(GraphError, match=message(text)):
+        NFCClassifier().fit([[1], [2]], [0, 1], calls)

@@ -320,7 +320,11 @@ def test_from_pyg_cleans_and_names():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        pytest.param({"x": None}, "the PyG data has no `x`; a graph needs node features and edges", id="no x"),
+        pytest.param(
+            {"x": None},
+            "the PyG data has no `x`; nfcgcn.load(data, features='spectral') makes features from the edges",
+            id="no x",
+        ),
         pytest.param(
             {"edge_index": None},
             "the PyG data has no `edge_index`; a graph needs node features and edges",
@@ -521,7 +525,11 @@ def test_from_scipy_takes_every_entry_that_is_not_zero():
 @pytest.mark.parametrize(
     ("adjacency", "features", "message"),
     [
-        (np.eye(3), np.eye(3), "`adjacency` must be a square SciPy matrix, got ndarray"),
+        (
+            np.eye(3),
+            np.eye(3),
+            "`adjacency` must be a square SciPy matrix, got ndarray; scipy.sparse.csr_array makes one of an array",
+        ),
         (sp.csr_array((3, 4)), np.eye(3), "`adjacency` must be a square SciPy matrix, got [3, 4]"),
         (sp.csr_array((4, 4)), np.eye(3), "`features` must have one row per node: 4 nodes, got 3 rows"),
     ],
@@ -538,6 +546,42 @@ def test_from_pyg_keeps_the_masks(four_nodes):
     for part in ("train", "val", "test"):
         assert getattr(back.given, part).tolist() == getattr(split, part).tolist()
     assert Graph.from_pyg(four_nodes.to_pyg()).given is None
+
+
+def test_from_pyg_masks_of_several_splits_beside_one_for_all(four_nodes):
+    """As WikiCS has them."""
+    data = four_nodes.to_pyg(Split(ids(0), ids(1), ids(2, 3)))
+    for key in ("train_mask", "val_mask"):
+        data[key] = torch.stack([data[key], ~data[key]], 1)
+    with pytest.warns(NFCWarning, match=r"^'four nodes' holds 2 splits; the first is taken$"):
+        given = Graph.from_pyg(data).given
+    assert [part.tolist() for part in (given.train, given.val, given.test)] == [[0], [1], [2, 3]]
+
+
+def test_from_pyg_leaves_nodes_without_a_label_out_of_the_split(four_nodes):
+    data = four_nodes.to_pyg(Split(ids(0, 1), ids(2), ids(3)))
+    data.y = torch.tensor([0, -1, 1, 1])
+    assert Graph.from_pyg(data).given.train.tolist() == [0]
+
+
+def test_from_pyg_says_what_is_not_used(four_nodes):
+    data = four_nodes.to_pyg(Split(ids(0), ids(1), ids(2)))
+    del data.val_mask
+    text = "not used: `train_mask` and `test_mask`, as there is no `val_mask`"
+    assert Graph.from_pyg(data).reading == text
+    data.edge_weight = torch.full((data.num_edges,), 2.0)
+    weights = "not used: `edge_weight` as weights; weight='edge_weight' uses it; "
+    assert Graph.from_pyg(data).reading == weights + text.removeprefix("not used: ")
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_from_pyg_says_that_values_of_a_sparse_matrix_are_not_used(value):
+    from torch_geometric.data import Data
+
+    with quiet_sparse():
+        matrix = torch.tensor([[0, value], [value, 0]]).to_sparse_csr()
+    reading = Graph.from_pyg(Data(x=torch.eye(2), adj_t=matrix)).reading
+    assert reading == (None if value == 1 else "not used: `adj_t` as weights; weight='adj_t' uses it")
 
 
 def test_from_pyg_reads_the_sparse_tensor_of_a_transform():

@@ -1,18 +1,25 @@
 """What would need more memory than there is is refused before any of it is taken."""
 
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
-from nfcgcn import NFCClassifier, fit, load, make_split
-from nfcgcn.config.registry import MODELS, make_config
-from nfcgcn.errors import ConfigError
+from nfcgcn import NFCClassifier, fit, load, make_split, predict
+from nfcgcn.baselines import MLP
+from nfcgcn.config.registry import DEPTHS, MODELS, make_config
+from nfcgcn.errors import ConfigError, OutOfMemoryError
 from nfcgcn.evaluation import repeat
 from nfcgcn.graph import Graph
-from nfcgcn.memory import available, check_memory, in_words
+from nfcgcn.links.training import fit_links
+from nfcgcn.memory import available, check_memory, enough_memory, in_words
+from nfcgcn.recommendation.interactions import Interactions
+from nfcgcn.recommendation.recommender import fit_recommender
 from nfcgcn.settings import settings_of
+from nfcgcn.training import TrainingConfig
 
 SIZES = [(model, name) for model in MODELS for name, s in settings_of(MODELS[model].config).items() if s.type is int]
 HARMLESS = {"stride", "num_neighbours", "num_further"}
@@ -40,6 +47,58 @@ def test_no_setting_asks_for_more_than_there_is(model, name, value, sparse_graph
         repeat(sparse_graph, make_config(model, settings=settings), [0])
 
 
+@pytest.mark.parametrize(("model", "name"), [pair for pair in SIZES if pair[1] in DEPTHS])
+def test_layers_that_fit_into_memory_and_would_take_minutes_to_build(model, name):
+    low = settings_of(MODELS[model].config)[name].bounds["at least"]
+    with pytest.raises(ConfigError, match=rf"^`{name}` must be at least {low} and at most 1,000, got 100000$"):
+        make_config(model, settings={name: 100_000})
+
+
+def test_epochs_that_never_end(sparse_graph):
+    message = r"^`epochs` must be at least 1 and at most 1,000,000, got 1000000000$"
+    for begin in (
+        lambda settings: make_config("gcn", settings=settings),
+        lambda settings: fit_links(sparse_graph, "gcn", settings=settings),
+        lambda settings: fit_recommender(log(), "mf", settings=settings),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            begin({"epochs": 10**9})
+
+
+def log():
+    return Interactions.from_pairs([(f"u{i}", f"i{(i + k) % 7}") for i in range(20) for k in (1, 2, 3)])
+
+
+LINKS = {
+    "channels": {"decoder": "bilinear"}, "decoder_channels": {"decoder": "mlp"}, "num_negatives": {},
+    "hidden_channels": {}, "num_layers": {},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize("value", [10**9, 10**12], ids=["1e9", "1e12"])
+@pytest.mark.parametrize("name", LINKS)
+def test_no_setting_of_links_asks_for_more_than_there_is(name, value, sparse_graph):
+    with pytest.raises(ConfigError, match=f"^`{name}` "):
+        fit_links(sparse_graph, "gcn", settings={name: value, **LINKS[name]})
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize("model", ["gcn", "lightgcn"])
+@pytest.mark.parametrize("name", ["channels", "num_negatives", "num_layers", "hidden_channels", "top"])
+def test_no_setting_of_recommenders_asks_for_more_than_there_is(model, name):
+    settings = {name: 10**12, "loss": "bpr"}
+    with pytest.raises(ConfigError, match=f"^`{name}` |unknown setting 'hidden_channels'"):
+        fit_recommender(log(), model, settings=settings)
+
+
+def test_lists_longer_than_memory():
+    recommender = fit_recommender(log(), "mf", settings={"epochs": 1})
+    assert len(recommender.recommend("u0", top=10**12)) == 7 - 3
+    with pytest.raises(ConfigError, match=r"^`top` 1000000000000 would need about .* lower it$"):
+        recommender.top(np.arange(3), top=10**12)
+
+
 @pytest.mark.usefixtures("taken")
 def test_the_refusal_names_setting_estimate_and_what_there_is(sparse_graph):
     config = make_config("gcn", settings={"hidden_channels": 10**9})
@@ -60,6 +119,55 @@ def test_a_graph_that_claims_many_features(model, settings):
     graph = Graph.from_edges([[0, 1], [1, 2]], features, labels=np.arange(30) % 2, name="wide")
     with pytest.raises(ConfigError, match=rf"^{model} on 'wide' with 30 nodes, 2,147,483,647 features and 2 classes"):
         make_config(model, graph=graph, settings=settings).build(graph, 0)
+
+
+def test_the_copies_of_training_count():
+    """Of 5 columns a product makes 8, and the best state is kept: training took 1.5 times what was once estimated."""
+    wide = sp.csr_array((np.ones(30, np.float32), np.arange(30), np.arange(31)), shape=(30, 2**24))
+    graph = Graph.from_edges([[0, 1], [1, 2]], wide, labels=np.arange(30) % 2)
+    assert make_config("fastgcn", settings={"hidden_channels": 5}).memory(graph) > (5 * 20 + 8 * 4) * 2**24
+
+
+@pytest.fixture
+def limited():
+    """Limits the memory of this process to some bytes more than it holds."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def limit(more):
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (held + more, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_memory_that_runs_out_in_training_or_prediction(limited):
+    # One matrix of 4 GiB: more than this process can have kept of what earlier tests gave back.
+    many = 2**15
+    graph = Graph.from_edges([[0, 1], [1, 2]], np.ones((many, 2), np.float32), labels=np.arange(many) % 2)
+    split = make_split(graph, "ratio", seed=0)
+    fit(MLP(2, 2, 2, 2), graph, split, TrainingConfig(epochs=1))  # which loads the kernels
+    model = MLP(2, many, 2, 2)
+    message = r"^there is not enough memory: .*alloc.*; use a smaller graph or settings$"
+    limited(2**25)
+    with pytest.raises(OutOfMemoryError, match=message):
+        fit(model, graph, split, TrainingConfig(epochs=1))
+    with pytest.raises(OutOfMemoryError, match=message):
+        predict(model, graph)
+
+
+@pytest.mark.parametrize("take", [lambda: bytearray(2**50), lambda: np.empty(2**50), lambda: torch.empty(2**50)])
+def test_a_lack_of_memory_is_one_line(take):
+    message = r"^there is not enough memory: .*; use a smaller graph or settings$"
+    with pytest.raises(OutOfMemoryError, match=message), enough_memory():
+        take()
+
+
+def test_no_other_error_is_taken_for_a_lack_of_memory():
+    for error in (RuntimeError("no memory of that"), KeyError("allocate memory"), ConfigError("memory, alloc")):
+        with pytest.raises(type(error)) as caught, enough_memory():
+            raise error
+        assert caught.value is error
 
 
 @pytest.mark.usefixtures("taken")

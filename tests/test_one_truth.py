@@ -371,8 +371,9 @@ UNWEIGHTED = ("exported", "side by side")
 """Routes that take no weights of edges."""
 EXPENSIVE = ("exported", "side by side", "explanation", "saved and loaded", "estimator")
 """Routes of which one case takes long: every value stands in one of the cases, but not every pair of values."""
-SLOWEST = {(model, "explanation"): 1 for model in ("lgcn", "gnn", "gated-gnn")}
+SLOWEST = {(model, "explanation"): 1 for model in ("lgcn", "gnn", "gated-gnn", "fingerprint")}
 """How many cases are tried of a model whose integrals need all the points there are: sorted values, many kinks."""
+SLOWEST |= {("nfc-gcn-2d", "exported"): 2}  # the same class as nfc-gcn, whose cases have 2D convolutions too
 ON = {"side by side": SMALL_GRAPHS}
 """Graphs for routes that are slow per node, as Triton's interpreter is."""
 

@@ -139,7 +139,7 @@ def test_values_at_their_bounds(values):
     ("values", "text"),
     [
         ({"valves": 0}, "`valves` must be at least 1, got 0"),
-        ({"heat": 0.0}, "`heat` must be above 0 and at most 100, got 0.0"),
+        ({"heat": 0.0}, "`heat` must be above 0, got 0.0"),
         ({"heat": 100.5}, "`heat` must be above 0 and at most 100, got 100.5"),
         ({"heat": float("nan")}, "`heat` must be above 0 and at most 100, got nan"),
         ({"loss": 1}, "`loss` must be at least 0 and below 1, got 1"),

@@ -34,12 +34,20 @@ class WriteError(NFCError):
     """A file or folder that cannot be written."""
 
 
+class OutOfMemoryError(NFCError, MemoryError):
+    """Work that was begun and for which there is not enough memory after all."""
+
+
 class SilentError(NFCError):
     """An error that another process reports for all."""
 
 
 class NFCWarning(UserWarning):
     """Something that works, but probably not as the user hopes."""
+
+
+class UnseenWarning(NFCWarning):
+    """Texts or words of a table that is read as an earlier one was are not among the features."""
 
 
 def visible(text: object) -> str:

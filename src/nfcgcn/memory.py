@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, NFCError, OutOfMemoryError, visible
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
@@ -17,6 +18,26 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
         raise ConfigError(
             f"{what} would need about {in_words(needed)} of memory, and {in_words(left)} are available; {remedy}"
         )
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say in one line if memory runs out inside the block; an estimate is no promise, and others take memory, too."""
+    try:
+        yield
+    except Exception as error:
+        if not is_shortage(error):
+            raise
+        reason = visible(str(error).strip().partition("\n")[0])[:200] or "none is left"
+        raise OutOfMemoryError(f"there is not enough memory: {reason}; use a smaller graph or settings") from error
+
+
+def is_shortage(error: Exception) -> bool:
+    """Say whether an error of Python, NumPy or torch is a lack of memory."""
+    if isinstance(error, NFCError):
+        return False
+    of_torch = isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error)
+    return isinstance(error, MemoryError) or of_torch
 
 
 def in_words(size: float) -> str:

@@ -26,6 +26,14 @@ else:
 T = TypeVar("T")
 MOST = 2**53
 """Largest magnitude of a whole number: beyond it numbers of many programs are no longer exact."""
+MOST_LAYERS = 1000
+"""Most layers of a model."""
+MOST_SLOTS = 10_000
+"""Most neighbours that a model draws for a node."""
+MOST_EPOCHS = 1_000_000
+"""Most epochs of a training; the figures of each are kept."""
+MOST_CHANNELS = 2**16
+"""Most numbers in the vector of a node, a user or an item where it is what a model is asked for."""
 MOST_BYTES = 64 * 1024
 """Largest file of settings that is read."""
 
@@ -42,6 +50,11 @@ def setting(
     """Declare a setting: its default, one line on its meaning, and its bounds (`low` and `high` inclusive)."""
     bounds = {"at least": low, "above": above, "at most": high, "below": below}
     return field(default=default, metadata={"meaning": meaning, "bounds": bounds})
+
+
+def depth(default: int, meaning: str, *, low: int = 1) -> int:
+    """Declare a number of layers: every one is built, so that more than any model is good for take minutes."""
+    return setting(default, meaning, low=low, high=MOST_LAYERS)
 
 
 def rate(default: float, meaning: str) -> float:
@@ -75,12 +88,14 @@ class Setting:
             raise ConfigError(unknown(self.name, one_line(value), self.choices))
         if isinstance(value, int) and abs(value) > MOST:
             raise ConfigError(f"`{self.name}` must be at most {MOST:,}, got a larger number")
-        rules = [f"{name} {bound:g}" for name, bound in self.bounds.items() if bound is not None]
-        if value is None or not rules:
+        bounds = {rule: bound for rule, bound in self.bounds.items() if bound is not None}
+        if value is None or all(_keeps(value, rule, bound) for rule, bound in bounds.items()):
             return
-        if not all(_keeps(value, name, bound) for name, bound in self.bounds.items() if bound is not None):
-            optional = " or none" if types.NoneType in get_args(self.type) else ""
-            raise ConfigError(f"`{self.name}` must be {' and '.join(rules)}{optional}, got {value}")
+        # A highest value is there for what cannot be meant: it is named to whoever exceeds it alone.
+        named = {r: b for r, b in bounds.items() if r != "at most" or not _keeps(value, r, b)}
+        rules = " and ".join(f"{rule} {bound:,}" for rule, bound in named.items())
+        optional = " or none" if types.NoneType in get_args(self.type) else ""
+        raise ConfigError(f"`{self.name}` must be {rules}{optional}, got {value}")
 
 
 def _keeps(value: float, rule: str, bound: float) -> bool:

@@ -6,13 +6,17 @@ import torch.nn.functional as F
 
 from nfcgcn.baselines import LGCN
 from nfcgcn.baselines import lgcn as lgcn_module
-from nfcgcn.baselines.lgcn import LearnableGraphConv, group_neighbours, k_largest
+from nfcgcn.baselines.lgcn import LearnableGraphConv, find_part, k_largest
 from nfcgcn.errors import ConfigError
 
 
 def lgcn(num_layers=2, **options):
     torch.manual_seed(0)
     return LGCN(40, 8, num_layers, 3, **{"filters": 4, "k": 3, **options})
+
+
+def group_neighbours(edge_index, num_nodes):
+    return find_part(edge_index, num_nodes, None, "plain").neighbourhoods
 
 
 def plain_k_largest(h, edge_index, k):
@@ -64,10 +68,10 @@ def test_groups_hold_each_node_once_in_a_row_not_twice_too_long(dense_graph):
     hub = torch.stack([torch.zeros(60, dtype=torch.long), torch.arange(100, 160)])
     edge_index = torch.cat([dense_graph.edge_index, hub, hub.flip(0)], 1).unique(dim=1)
     groups = group_neighbours(edge_index, 300)
-    assert sorted(torch.cat([nodes for nodes, _ in groups]).tolist()) == list(range(300))
+    assert sorted(torch.cat([group.nodes for group in groups]).tolist()) == list(range(300))
     assert len(groups) > 2
-    for _, table in groups:
-        assert (2 * (table < 300).sum(1) > table.shape[1]).all()
+    for group in groups:
+        assert (2 * (group.table < 300).sum(1) > group.table.shape[1]).all()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
@@ -100,6 +104,38 @@ def test_the_model_by_its_equation(four_nodes):
     torch.testing.assert_close(model(four_nodes.x, four_nodes.edge_index), a @ h @ model.output.weight)
 
 
+def authors_formula(model, x, adjacency, k, epsilon):
+    """The authors' program without dropout: every cell of the adjacency counts, those of strangers as 0."""
+    h = adjacency @ (x @ model.embedding.weight + model.embedding.bias)
+    for layer in model.layers:
+        largest = (adjacency[:, :, None] * h[None]).clamp(min=0).topk(k, dim=1).values
+        grid = torch.cat([h[:, None], largest], 1).mT
+        out = F.conv1d(F.conv1d(grid, layer.first, layer.bias), layer.second).squeeze(2)
+        h = torch.cat([h, F.batch_norm(out, None, None, layer.scale, layer.shift, training=True, eps=epsilon)], 1)
+    return adjacency @ (h @ model.output.weight + model.output.bias)
+
+
+def test_the_authors_program(dense_graph):
+    x, edge_index = dense_graph.x.double(), dense_graph.edge_index
+    options = {"neighbour_values": "weighted", "bias": "learned", "trained_on": "neighbourhood", "epsilon": 0.01}
+    model = lgcn(dropout=0.0, **options).double()
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.bias.uniform_()
+    a = torch.eye(300).double()
+    a[edge_index[0], edge_index[1]] = 1
+    a = a / a.sum(1, keepdim=True).sqrt() / a.sum(0, keepdim=True).sqrt()
+    nodes = torch.tensor([250, 3, 17])
+    members = a[nodes].sum(0).nonzero()[:, 0]
+    assert 3 < len(members) < 150
+    within = authors_formula(model, x[members], a[members][:, members], 3, 0.01)
+    expected = within[torch.searchsorted(members, nodes)]
+    torch.testing.assert_close(model.score_nodes(x, edge_index, nodes), expected)
+    everything = authors_formula(model, x, a, 3, 0.01)
+    torch.testing.assert_close(model.eval().score_nodes(x, edge_index, nodes), everything[nodes])
+    torch.testing.assert_close(model(x, edge_index), everything)
+
+
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_shapes_and_gradients(num_layers, sparse_graph):
     model = lgcn(num_layers)
@@ -127,8 +163,9 @@ def test_dropout_acts_on_every_input(dense_graph, monkeypatch):
     assert all(training for _, _, training in seen[6:])
 
 
-def test_reset_parameters_draws_all_of_them():
-    model = lgcn()
+@pytest.mark.parametrize("bias", ["none", "learned"])
+def test_reset_parameters_draws_all_of_them(bias):
+    model = lgcn(bias=bias)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():
         for p in model.parameters():
@@ -136,7 +173,7 @@ def test_reset_parameters_draws_all_of_them():
     model.reset_parameters()
     for name, parameter in model.named_parameters():
         assert not (parameter == 7).any(), name
-        drawn = not name.endswith(("scale", "shift"))
+        drawn = not (name.startswith("layers") and name.endswith(("scale", "shift", "bias")))
         assert torch.equal(parameter, before[name]) is not drawn, name
 
 

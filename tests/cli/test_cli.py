@@ -230,7 +230,9 @@ def test_the_version_is_told(run):
     assert run("--version") == (0, f"{nfcgcn.__version__}\n", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda n: n.name
+)
 def test_a_signal_keeps_the_best_state_so_far_and_says_so(tmp_path, number):
     settings = [f"--set={setting}" for setting in ("epochs=100000", "num_test=100")]
     process = subprocess.Popen(

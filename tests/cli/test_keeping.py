@@ -28,7 +28,7 @@ def graph(run, make_graph):
     return graph
 
 
-ENDLESS = ("--set", "epochs=100000000")
+ENDLESS = ("--set", "epochs=1000000")
 WRITING = {
     "train": ("train", "graph.npz", "--model", "mlp", *ENDLESS, "--out"),
     "train --json": ("train", "graph.npz", "--model", "mlp", *ENDLESS, "--out", "new", "--json"),

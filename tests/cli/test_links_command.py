@@ -14,6 +14,7 @@ import pytest
 
 from nfcgcn import cli
 from nfcgcn.data import load
+from nfcgcn.links import training
 from nfcgcn.links.run_folder import load_link_outcome, load_link_run
 from nfcgcn.links.splits import pair_keys, pairs_of
 
@@ -63,6 +64,24 @@ def trained(run, once, tmp_path):
     folder, rows = once
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return rows
+
+
+def test_seeds_before_one_that_diverges_are_kept(run, trained, monkeypatch):
+    check = training._check_finite
+
+    def diverge(epoch, config, seed):
+        check({**epoch, "val_loss": float("nan")} if seed == 1 else epoch, config, seed)
+
+    monkeypatch.setattr(training, "_check_finite", diverge)
+    code, _, err = run("links", "train", *TABLES, *QUICK, "--seeds", "3", "--out", "there", "--force")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        "error: training diverged in epoch 1 with seed 1: the loss is not finite; lower `learning_rate`, now 0.01; "
+        "there has the 1 seed before it"
+    )
+    result = json.loads(Path("there/result.json").read_text())
+    assert (result["seeds"], result["interrupted"]) == ([0], True)
+    load_link_run("there")
 
 
 def test_train_predict_suggest_and_report(run, trained):

@@ -15,7 +15,7 @@ import nfcgcn
 from nfcgcn.config.inspection import foresee
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import NFCWarning
-from nfcgcn.graph import Graph
+from nfcgcn.graph import Graph, Split
 from nfcgcn.inference import checkpoint
 
 QUICK = ("--no-select", "--set", "epochs=3", "--set", "split=ratio")
@@ -118,6 +118,31 @@ def test_inspect_says_what_stops_training(run):
 
 
 @pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--set class_weight=hr=3", "`class_weight`: unknown class 'hr'; choose from Mr. Hi, Officer"),
+        ("--split given", "'nodes' came without a split; use 'per-class' or 'ratio', or add a column `split` to its"),
+        ("--monitor macro-f1 --set bandwidth=3", ""),
+    ],
+)
+def test_inspect_tries_the_settings_of_training(run, options, problem):
+    write_club()
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--unknown-edges", "drop")
+    code, out, _ = run("inspect", *tables, *options.split())
+    assert code == (2 if problem else 0)
+    assert f"\nproblem: {problem}" in out if problem else "\nnothing stands in the way of training" in out
+
+
+def test_a_figure_that_validation_nodes_do_not_define_is_foreseen():
+    given = Split(np.arange(4), np.array([4, 6]), np.array([5, 7]))
+    graph = Graph.from_edges([[0, 1], [1, 2]], np.eye(8), labels=[0, 1] * 4, given=given)
+    config = make_config("gcn", graph=graph, settings={"split": "given", "monitor": "roc-auc"})
+    problem = "`monitor` roc-auc needs validation nodes of two classes at least; choose another"
+    assert foresee(graph, config)[0] == [problem]
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
 def test_inspect_tells_all_that_is_wrong_with_tables(run):
     Path("nodes.csv").write_text("id,x,label\n1,5,a\n1,y,b\n2,z,a\n3,4,b\n")
     Path("edges.csv").write_text("source,to\n1,2\n")
@@ -166,6 +191,7 @@ def test_labels_that_stop_training_are_foreseen(labels, text):
 def test_too_much_memory_is_foreseen(monkeypatch):
     monkeypatch.setattr("nfcgcn.config.registry.available", lambda: 1000.0)
     monkeypatch.setattr("nfcgcn.memory.available", lambda: 1000.0)
+    monkeypatch.setattr("nfcgcn.config.sizes.available", lambda: 1000.0)
     graph = Graph.from_edges([[0, 1], [1, 2]], np.eye(8), labels=[0, 1, 0, 1, 0, 1, 0, 1])
     problems, _ = described(graph)
     assert any("of memory, and" in problem for problem in problems), problems

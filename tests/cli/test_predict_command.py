@@ -184,7 +184,7 @@ BAD_INPUT = {
     "embed {run} digits --layer lats --out e.npz": "unknown layer 'lats'; did you mean 'last'?",
     "inspect coda": "unknown dataset 'coda'; did you mean 'cora'?",
     "inspect digits --model gnc": "unknown model 'gnc'; did you mean 'gnn' or 'gcn'?",
-    "inspect digits --set stride=3": "`--set` takes options of the dataset alone here, got 'stride'",
+    "inspect digits --set strid=3": "unknown setting 'strid'; did you mean 'stride'?",
 }
 
 

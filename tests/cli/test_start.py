@@ -71,15 +71,19 @@ def test_a_bad_number_of_threads_is_one_line(value):
     assert done.stderr.count("\n") == 1
 
 
-def test_training_makes_no_torch_optimizer():
+def test_a_run_with_its_report_loads_nothing_slow(tmp_path):
+    """Each of these takes a second or more to load."""
+    options = ["train", "citations", "--set", "nodes=200", "--set", "epochs=2", "--no-baselines", "--out", "run"]
     code = (
-        "import sys\nfrom nfcgcn import fit, load, make_config\ng = load('digits')\n"
-        "c = make_config('nfc-gcn', dataset='digits', settings={'epochs': 1})\n"
-        "fit(c.build(g, 0), g, c.split.make(g, 0), c.training)\n"
-        "print('torch._dynamo' in sys.modules, 'torch.optim.adam' in sys.modules)"
+        f"import sys\nsys.argv = ['nfcgcn', *{options}]\nfrom nfcgcn.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
+        "slow = {'torch._dynamo', 'sklearn', 'scipy.stats', 'pandas', 'torch_geometric'}\n"
+        "print('slow:', *sorted(slow & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[0] == "False"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].strip() == "slow:"
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 COMPILE = """
@@ -126,6 +130,7 @@ def read_only_package(tmp_path):
     return folder
 
 
+@pytest.mark.thorough
 def test_kernels_of_a_read_only_package_are_compiled_once(tmp_path, read_only_package):
     places = {"PYTHONPATH": str(read_only_package), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
     nowhere = tmp_path / "nowhere"

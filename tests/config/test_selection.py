@@ -62,7 +62,7 @@ def test_the_first_draw_is_the_run_of_the_seed_and_its_score_as_documented(graph
     run = nfcgcn.fit(config.build(graph, 5), graph, split, training, seed=5)
     assert list(trial.history) == list(run.history)
     accuracies, losses = (np.array([e[name] for e in run.history]) for name in ("val_accuracy", "val_loss"))
-    assert trial.score == pytest.approx(accuracies.max() - 1e-3 * losses.min())
+    assert trial.score == pytest.approx(accuracies.max() - 0.1 * losses.min())
 
 
 def test_further_draws_take_nodes_of_the_same_pool(graph):
@@ -96,8 +96,11 @@ def test_it_depends_on_the_seed_alone_and_never_on_test_labels(graph):
 
 
 def test_what_is_held_is_not_changed(graph):
-    chosen = select(graph, config_of(graph), held=("dropout",))
-    assert [set(c.changes) for c in chosen.candidates] == [set(), {"bandwidth"}]
+    tried = [set(c.changes) for c in select(graph, config_of(graph), held=("dropout",)).candidates]
+    assert len(tried) == 5
+    assert not any("dropout" in changes for changes in tried)
+    tried = [set(c.changes) for c in select(graph, config_of(graph), held=("bandwidth", "weight_decay")).candidates]
+    assert tried == [set(), {"dropout", "map_dropout"}]
     everything = config_of(graph)
     fixed = select(graph, everything, held=everything.values)
     assert fixed.cost == 0

@@ -16,7 +16,7 @@ from small_run import HOSTILE, small_graph
 from nfcgcn import NFCGCN, explain, explain_classes, predict_proba
 from nfcgcn.baselines import GCN
 from nfcgcn.errors import NFCError
-from nfcgcn.explore import Explorer, Subject, layout, scene, to_gexf
+from nfcgcn.explore import Explorer, Subject, layout, mistakes, scene, to_gexf
 from nfcgcn.explore.node import answers_of, map_of
 from nfcgcn.explore.what_if import change
 from nfcgcn.graph import Graph
@@ -158,6 +158,18 @@ def test_the_matrix_is_a_door(explorer, part):
     assert answer["num_wrong"] == (counted & (subject.labels != subject.predicted)).sum()
 
 
+def test_a_cell_of_the_matrix_holds_all_its_nodes_and_names_the_first(explorer, monkeypatch):
+    whole = ask(explorer, "mistakes", part="all")
+    monkeypatch.setattr(mistakes, "MOST_LISTED", 2)
+    answer = ask(Explorer(explorer.subject), "mistakes", part="all")
+    assert answer["cells"] == whole["cells"]
+    assert max(map(len, answer["cells"].values())) > 2
+    assert all(str(node) in answer["nodes"] for cell in answer["cells"].values() for node in cell[:2])
+    assert len(answer["nodes"]) <= 2 * 4
+    monkeypatch.setattr(scene, "MOST_NODES", 10)  # a neighbourhood is drawn, and a list of names is enough
+    assert max(map(len, ask(Explorer(explorer.subject), "mistakes", part="all")["cells"].values())) == 2
+
+
 def test_what_separates_two_classes_is_that_of_explain(explorer):
     classes = explain_classes(explorer.subject.run.model, explorer.subject.graph)
     answer = ask(explorer, "separate", one=0, other=1)
@@ -224,6 +236,12 @@ def test_a_large_graph_shows_a_neighbourhood(monkeypatch, explorer):
     assert not answer["whole"]
     assert answer["note"] == f"{len(answer['names'])} of 40 nodes: the neighbourhood of the chosen node"
     assert [n["node"] for n in ask(large, "search", text="NODE 1")] == [1, *range(10, 20)]
+
+
+def test_the_node_that_is_called_so_is_found_first(explorer):
+    graph = replace(explorer.subject.graph, node_names=(*(f"ab{i}" for i in range(38)), "xab", "ab"))
+    found = [n["name"] for n in ask(Explorer(Subject(graph)), "search", text="AB")]
+    assert found == ["ab", *(f"ab{i}" for i in range(19))]
 
 
 def test_too_many_edges_are_not_drawn(monkeypatch, explorer):

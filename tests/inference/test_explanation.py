@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -420,3 +421,25 @@ def test_cora_adds_up(conv, activation, cora):
 @pytest.fixture(scope="module")
 def cora():
     return load("cora")
+
+
+@pytest.mark.parametrize("name", ["mlp", "gcn", "gat", "sage-mean", "jknet", "lgcn", "chebnet", "gated-gnn", "gnn"])
+def test_features_that_no_node_has_cost_nothing(name):
+    """A star of 300 nodes: with a million features each, of which three are ever seen, 2 GiB would not do."""
+    wide, used = 10**6, np.array([7, 500_000, 999_999])
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((300, 3)) < 0.5, rng.random((300, 3)), 0).astype(np.float32)
+    entries = sp.coo_array(x)
+    features = sp.csr_array((entries.data, (entries.row, used[entries.col])), shape=(300, wide))
+    star, labels = np.stack([np.zeros(299, int), np.arange(1, 300)]), np.arange(300) % 2
+    graph, small = (Graph.from_edges(star, f, labels=labels) for f in (features, sp.csr_array(x)))
+    config = make_config(name, settings={"hidden_channels": 2})
+    model, other = (config.build(g, 0).eval() for g in (graph, small))
+    with torch.no_grad():
+        for ours, weight in zip(other.parameters(), model.parameters(), strict=True):
+            axis = list(weight.shape).index(wide) if wide in weight.shape else None
+            ours.copy_(weight if axis is None else weight.index_select(axis, torch.from_numpy(used)))
+    found, expected = explain(model, graph, 0), explain(other, small, 0)
+    np.testing.assert_allclose(found.contributions[:, used].toarray(), expected.contributions.toarray(), atol=1e-7)
+    assert found.contributions.nnz == expected.contributions.nnz
+    assert found.score == pytest.approx(expected.score, abs=1e-5)

@@ -103,3 +103,18 @@ def test_rows_of_features():
     for ways in (take_rows, reference.take_rows):
         starts, columns, values = ways(x.indptr, x.indices, x.data, np.array([3, 3, 49, 0]))
         np.testing.assert_array_equal(dense(starts, columns, values, 40), x.toarray()[[3, 3, 49, 0]])
+
+
+def test_many_rows_at_once(lists):
+    """So many that what comes is fetched ahead; the order is any."""
+    a, starts, neighbours = lists
+    nodes = np.random.default_rng(0).integers(0, 90, 5000)
+    for ours, theirs in (
+        (take_rows(starts, neighbours, a.data, nodes), reference.take_rows(starts, neighbours, a.data, nodes)),
+        (
+            [draw_table(starts, neighbours, nodes, size=4, seed=3)],
+            [reference.draw_table(starts, neighbours, nodes, size=4, seed=3)],
+        ),
+    ):
+        for own, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(own, other)

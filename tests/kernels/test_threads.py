@@ -231,7 +231,9 @@ cpu.draw_rows(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), size=1, seed=0)
 """
 
 
-@pytest.mark.parametrize("kernel", [MASK, DRAW], ids=["mask", "draw"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(MASK, id="mask"), pytest.param(DRAW, id="draw", marks=pytest.mark.thorough)]
+)
 def test_the_first_kernel_of_a_process_keeps_torch_at_its_number_of_threads(kernel):
     code = f"import torch\ntorch.set_num_threads(1)\n{kernel}\nprint(torch.get_num_threads())"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)

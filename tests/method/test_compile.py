@@ -54,6 +54,7 @@ def test_sparse_features_which_the_compiler_leaves_alone(sparse_graph):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.thorough
 def test_compiled_by_inductor(dense_graph):
     torch.manual_seed(0)
     compare(MODELS["nfc-gcn"]().eval(), dense_graph, "inductor")

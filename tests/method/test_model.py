@@ -250,10 +250,13 @@ def test_where_dropout_acts(make, changes, sparse_graph):
 
 
 def test_dropout_before_the_second_layer_comes_after_the_relu(dense_graph):
-    model = nfc_gcn(map_dropout=0.0, dropout=0.5)
+    model, read = nfc_gcn(map_dropout=0.0, dropout=0.5), []
+    model.layers[1].register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
     torch.manual_seed(0)
-    dropped = model.embed(dense_graph.x, dense_graph.edge_index)
-    whole = model.eval().embed(dense_graph.x, dense_graph.edge_index)
+    for training in (True, False):
+        scores(model.train(training), dense_graph)
+    dropped, whole = read
+    assert torch.equal(whole, model.embed(dense_graph.x, dense_graph.edge_index))
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], 2 * whole[kept])
     share = kept.sum() / (whole != 0).sum()

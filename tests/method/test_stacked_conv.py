@@ -41,7 +41,7 @@ def test_three_convolutions_one_after_the_other(num_layers, sparse_graph):
     torch.testing.assert_close(net.embed(x, edge_index), h) if not num_layers else None
     if num_layers:
         scores = h @ net.layers[0].weight
-        scores = net._convolve(scores, edge_index)
+        scores = net.convolve(scores, edge_index, num_layers)
     else:
         scores = h @ net.classifier.weight.mT + net.classifier.bias
     torch.testing.assert_close(net(x, edge_index), scores)

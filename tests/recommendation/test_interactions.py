@@ -27,6 +27,12 @@ def test_pairs_ratings_and_dates():
     np.testing.assert_array_equal(np.diff(log.times), [(pd.Timestamp("2024-03-01") - pd.Timestamp("2024-01-02")).days])
 
 
+@pytest.mark.parametrize("limit", [10**400, float("nan"), float("inf")], ids=["1e400", "nan", "inf"])
+def test_a_limit_that_is_no_rating(limit):
+    with pytest.raises(GraphError, match=r"^--at-least must be a number of at most 1e\+300, got \w+"):
+        read(ROWS, rating="stars", at_least=limit)
+
+
 def test_csv_and_parquet_say_the_same(tmp_path):
     frame = pd.DataFrame(ROWS, columns=["who", "what", "stars", "day"])
     frame.to_csv(tmp_path / "log.csv", index=False)

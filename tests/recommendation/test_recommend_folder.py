@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -67,3 +68,15 @@ def test_a_changed_config_is_refused_in_one_line(folder, change, message):
     with pytest.raises(CheckpointError, match=message) as caught:
         load_recommender(path)
     assert "\n" not in str(caught.value)
+
+
+def test_an_encoding_of_other_features_is_refused(folder):
+    path, _ = folder
+    names = json.loads((path / "names.json").read_text())
+    names["items"]["features"].append("kind = another")
+    (path / "names.json").write_text(json.dumps(names))
+    config = json.loads((path / "config.json").read_text())
+    config["sha256"]["names.json"] = hashlib.sha256((path / "names.json").read_bytes()).hexdigest()
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="is for other features than those of the items"):
+        load_recommender(path)

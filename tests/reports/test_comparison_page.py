@@ -10,7 +10,7 @@ import pytest
 from browser import CHROMIUM, look, tables_fit
 from nfcgcn.reports import render_comparison
 
-STORED = Path(__file__).parents[2] / "results" / "compare" / "cora.json"
+STORED = Path(__file__).parents[2] / "results" / "compare" / "seeds-40.json"
 
 
 @pytest.mark.browser

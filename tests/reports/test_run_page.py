@@ -14,6 +14,7 @@ from browser import CHROMIUM, look, tables_fit
 from nfcgcn.reports.html import _setting, duration
 from nfcgcn.reports.plane import plane
 from nfcgcn.reports.run_page import Page, render
+from nfcgcn.training.scores import SCORES
 
 HOSTILE = "<script>alert('x')</script>"
 SELECTION: dict[str, Any] = {
@@ -328,3 +329,23 @@ def test_a_browser_shows_the_page(width: int, tmp_path: Path) -> None:
     assert probe["inner"] == width
     assert tables_fit(probe)
     assert HOSTILE in probe["text"]
+
+
+@pytest.mark.parametrize(
+    ("split", "num_seeds", "shared"), [("ratio", 3, True), ("ratio", 1, False), ("planetoid", 3, False)]
+)
+def test_it_says_if_the_choice_saw_test_nodes_of_other_seeds(split, num_seeds, shared):
+    page = make_page(num_seeds=num_seeds)
+    page = replace(page, summary={**page.summary, "split": split, "selection": SELECTION})
+    assert ("test nodes of the other seeds" in render(page)) == shared
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH")
+def test_what_scores_say_is_readable_on_a_narrow_screen(tmp_path: Path) -> None:
+    measured = {name: {"mean": 0.5, "std": None} for name in SCORES}
+    page = make_page(num_seeds=1, test_scores=measured, baselines={"majority class": measured, "mlp": measured})
+    probe, _ = look(render(page), 400, tmp_path)
+    assert "how well probabilities sort each class" in probe["text"]
+    assert tables_fit(probe)
+    assert probe["tallest_row"] < 110  # four lines

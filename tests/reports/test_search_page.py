@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from browser import CHROMIUM, look, tables_fit
+from nfcgcn.reports.search_figures import against_setting
 from nfcgcn.reports.search_page import ScoresOnTest, SearchedSetting, SearchPage, ShownTrial, points, render_search
 
 HOSTILE = "<script>alert('x')</script>"
@@ -132,3 +133,9 @@ def test_a_browser_shows_the_page(width: int, tmp_path: Path) -> None:
         assert shown_width / shown_height == pytest.approx(natural_width / natural_height, rel=0.02)
     assert tables_fit(probe)
     assert HOSTILE in probe["text"]
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_setting_whose_values_are_all_the_same_is_drawn(log):
+    drawn = against_setting([0.01] * 3, [0.7, 0.8, 0.75], [True] * 3, log=log, before=0.01, found=0.01)
+    assert "</svg>" in drawn

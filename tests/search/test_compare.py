@@ -42,9 +42,11 @@ def test_the_numbers_are_those_of_single_runs(graph, comparison):
     scores = {}
     for row, model in zip(result.rows, MODELS, strict=True):
         assert (row["graph"], row["model"], row["seeds"]) == (graph.name, model, [0, 1, 2])
-        chosen = nfcgcn.select(graph, make_config(model, graph=graph, settings=QUICK), held=QUICK).config
-        assert row["config"] == chosen.values
-        runs = nfcgcn.repeat(graph, chosen, range(3))
+        start, runs = make_config(model, graph=graph, settings=QUICK), []
+        for seed in range(3):  # the split is random: the validation nodes of one seed are test nodes of others
+            chosen = nfcgcn.select(graph, start, seed=seed, held=QUICK).config
+            assert row["configs"][str(seed)] == chosen.values
+            runs += nfcgcn.repeat(graph, chosen, [seed])
         scores[model] = np.array([run.test_accuracy for run in runs])
         assert row["test_accuracy"]["runs"] == scores[model].tolist()
         assert row["val_accuracy"]["runs"] == [run.run.best["val_accuracy"] for run in runs]
@@ -68,8 +70,30 @@ def test_what_a_folder_has_is_not_done_again(graph, comparison):
     assert (folder / FILE).read_bytes() == before
     more = nfcgcn.compare(graph, MODELS, seeds=4, settings=QUICK, folder=folder)
     assert (folder / FILE).read_bytes().startswith(before)
-    assert len(read(folder)) == len(before.splitlines()) + 2
+    assert len(read(folder)) == len(before.splitlines()) + 4
     assert more.rows[0]["test_accuracy"]["runs"][:3] == result.rows[0]["test_accuracy"]["runs"]
+
+
+def test_a_fixed_split_needs_one_choice(graph, tmp_path):
+    labelled = np.flatnonzero(graph.labels >= 0)
+    split = nfcgcn.Split(train=labelled[::3], val=labelled[1::3], test=labelled[2::3])
+    (row,) = nfcgcn.compare(
+        replace(graph, given=split), ["gcn"], seeds=2, settings={**QUICK, "split": "given"}, folder=tmp_path
+    ).rows
+    assert list(row["selections"]) == ["0"]
+    assert row["configs"]["0"] == row["configs"]["1"]
+    assert "settings chosen: " in render({**nfcgcn.compare(graph, ["gcn"], seeds=1, settings=QUICK).values})
+
+
+def test_the_page_says_which_seeds_chose_what(comparison):
+    values = json.loads(json.dumps(comparison[0].values))
+    for row in values["results"]:
+        for seed, selection in row["selections"].items():
+            for number, candidate in enumerate(selection["candidates"]):
+                candidate |= {"outcome": "chosen" if number == (seed == "1") else "not better", "val_accuracy": 0.5}
+    page = render(values)
+    assert "gcn, settings chosen for each of 3 seeds" in page
+    assert page.count("<td>0, 2</td>") == page.count("<td>1</td>") == len(MODELS)
 
 
 def test_a_choice_depends_on_what_is_held(graph, tmp_path):
@@ -78,7 +102,7 @@ def test_a_choice_depends_on_what_is_held(graph, tmp_path):
         nfcgcn.compare(graph, ["gcn"], seeds=1, settings={"epochs": 30, **held}, folder=tmp_path).rows[0]
         for held in ({}, {"dropout": 0.5})
     ]
-    tried = [{name for c in row["selection"]["candidates"] for name in c["changes"]} for row in rows]
+    tried = [{name for c in row["selections"]["0"]["candidates"] for name in c["changes"]} for row in rows]
     assert "dropout" in tried[0]
     assert "dropout" not in tried[1]
 
@@ -110,7 +134,7 @@ def test_several_graphs_and_a_model_that_fails(graph, tmp_path):
     assert [(row["graph"], row["model"]) for row in good.rows] == [
         (g.name, model) for g in (graph, other) for model in ("mlp", "gcn")
     ]
-    assert [row["selection"] for row in good.rows] == [None] * 4
+    assert [row["selections"] for row in good.rows] == [{}] * 4
     page = render(good.values)
     assert "other" in page
     assert "settings chosen" not in page
@@ -135,7 +159,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     assert code == 0, err
     assert ledger.read_bytes().startswith(whole)
     keys = [(r["setup"], r["seed"]) for r in read(ledger.parent)]
-    assert len(keys) == len(set(keys)) == 2 * (3 + 2)
+    assert len(keys) == len(set(keys)) == 2 * (3 + 3 + 1)
     result = json.loads(Path("out.json").read_text())
     assert result == json.loads(Path("here/comparison.json").read_text())
     assert "against gcn" in out
@@ -148,7 +172,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: here/comparison.json is not a valid comparison file: ")
     alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=3, settings={"epochs": 10}, jobs=1)
-    strip = ("ms_per_epoch", "peak_mib", "seconds", "selection")
+    strip = ("ms_per_epoch", "peak_mib", "seconds", "selections")
     for one, other in zip(alone.rows, result["results"], strict=True):
         for name in one.keys() - set(strip):
             assert json.loads(json.dumps(one[name])) == other[name], name

@@ -206,7 +206,9 @@ def children(pid):
     return [int(word) for word in done.stdout.split()]
 
 
-@pytest.mark.parametrize("to_all", [True, False], ids=["terminal", "kill"])
+@pytest.mark.parametrize(
+    "to_all", [pytest.param(True, id="terminal"), pytest.param(False, id="kill", marks=pytest.mark.thorough)]
+)
 def test_ctrl_c_keeps_what_there_is(process, tmp_path, to_all):
     workers = children(process.pid)
     assert len(workers) == 2

@@ -83,7 +83,9 @@ def trainer_of(made, graph, config):
     return cuda_graph.Trainer(net, graph, [(SPLIT.train, SPLIT.val)] * len(made), config, range(len(made)), DEVICE)
 
 
-@pytest.mark.parametrize(("resample", "activation"), [("once", "none"), ("epoch", "tanh")])
+@pytest.mark.parametrize(
+    ("resample", "activation"), [("once", "none"), pytest.param("epoch", "tanh", marks=pytest.mark.thorough)]
+)
 def test_epochs_on_the_device_are_those_of_the_loop(graph, resample, activation):
     # Dropout at a rate of one half comes out alike on every device; the sums are rounded otherwise.
     # Two epochs show that neighbours are drawn anew; a third, that one who gave up is left alone.
@@ -108,6 +110,7 @@ def test_epochs_on_the_device_are_those_of_the_loop(graph, resample, activation)
             torch.testing.assert_close(value, run.state[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_who_gave_up_keeps_its_best_state(graph):
     config = TrainingConfig(epochs=3, learning_rate=1e-9, patience=1)
     trainer = trainer_of(models(1), graph, config)

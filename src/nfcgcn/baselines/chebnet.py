@@ -17,7 +17,7 @@ from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import Rows, dropout, multiply
 from nfcgcn.method.sampling import adjacency_lists
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ChebNetConfig(ClassifierConfig):
     """The settings of ChebNet, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each layer but the last", low=1)
-    num_layers: int = setting(2, "layers", low=1)
+    num_layers: int = depth(2, "layers")
     order: int = setting(3, "order of the polynomials: how many edges a layer reaches", low=1, high=100)
     dropout: float = rate(0.5, "dropout on every layer's input")
 

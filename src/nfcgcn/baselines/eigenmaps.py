@@ -3,7 +3,7 @@ Neural Computation 2003)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,8 @@ class LaplacianEigenmaps(VectorClassifier):
     all of its nodes, and it is left out. Components are solved one by one; numbers that a small graph does not have
     are 0. For the arguments see :class:`VectorConfig`.
     """
+
+    random: ClassVar[bool] = False
 
     @takes(VectorConfig, positional=("hidden_channels",))
     def __init__(self, in_channels: int, out_channels: int, *, config: VectorConfig, seed: int = 0) -> None:

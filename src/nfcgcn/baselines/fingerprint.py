@@ -16,7 +16,7 @@ from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import dropout, multiply
 from nfcgcn.method.sampling import adjacency_lists
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FingerprintConfig(ClassifierConfig):
     """The settings of neural fingerprints, named as their arguments."""
 
     hidden_channels: int = setting(16, "outputs of each layer but the last", low=1)
-    num_layers: int = setting(2, "layers", low=1)
+    num_layers: int = depth(2, "layers")
     max_degree: int = setting(5, "nodes with more neighbours share the weights of this many", low=1, high=100)
     dropout: float = rate(0.5, "dropout on every layer's input")
 

@@ -15,7 +15,7 @@ from nfcgcn.kernels.sparse import normalised_adjacency
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import Rows, add_bias, dropout, multiply
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class GATConfig(ClassifierConfig):
     """The settings of GAT, named as its arguments."""
 
     hidden_channels: int = setting(8, "outputs of each head of each layer but the last", low=1)
-    num_layers: int = setting(2, "layers of attention", low=1)
+    num_layers: int = depth(2, "layers of attention")
     heads: int = setting(8, "heads of each layer but the last, side by side", low=1)
     output_heads: int = setting(1, "heads of the last layer, averaged", low=1)
     dropout: float = rate(0.6, "dropout on every layer's input")

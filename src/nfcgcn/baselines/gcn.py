@@ -16,7 +16,7 @@ from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv
 from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
 from nfcgcn.method.operations import drop_edges, dropout
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GCNConfig(AdditionsConfig, ClassifierConfig):
     """The settings of GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last", low=1)
-    num_layers: int = setting(2, "graph convolutions", low=1)
+    num_layers: int = depth(2, "graph convolutions")
     dropout: float = rate(0.5, "dropout on every layer's input")
 
 
@@ -92,16 +92,15 @@ class GCN(LayeredClassifier):
         width = self._first.weight.shape[1]
         return h[:, :width], h[:, width:]
 
-    def onward(self, h: Tensor, number: int) -> Tensor:
-        """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
-        projected: Tensor = self.layers[number].project(self._dropped(F.relu(h)))  # type: ignore[operator]
-        return projected
+    def rectify(self, h: Tensor) -> Tensor:
+        """Return ``dropout(ReLU(H))``."""
+        return self._dropped(F.relu(h))
 
     def complete(self, h: Tensor, own: Tensor) -> Tensor:
         """Return the class scores that follow from ``H(K)`` and from ``X V(1)``."""
         if not len(self.own):
             return h
-        alone: Tensor = self.own[1](self._dropped(F.relu(own)))
+        alone: Tensor = self.own[1](self.rectify(own))
         return h + alone
 
     def _own(self, x: Tensor) -> Tensor:

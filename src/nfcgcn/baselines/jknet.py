@@ -14,7 +14,7 @@ from nfcgcn.graph import Edges
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import GraphConv, Linear
 from nfcgcn.method.operations import dropout
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 Mode = Literal["concat", "max", "lstm"]
 
@@ -24,7 +24,7 @@ class JKNetConfig(ClassifierConfig):
     """The settings of JK-Net, named as its arguments."""
 
     hidden_channels: int = setting(32, "outputs of each graph convolution", low=1)
-    num_layers: int = setting(4, "graph convolutions", low=1)
+    num_layers: int = depth(4, "graph convolutions")
     mode: Mode = setting("concat", "how the layers' outputs are joined")
     dropout: float = rate(0.5, "dropout on every graph convolution's input")
 

@@ -14,7 +14,7 @@ from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import Linear
 from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.method.operations import dropout
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MLPConfig(ClassifierConfig):
     """The settings of the perceptron, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each layer but the last", low=1)
-    num_layers: int = setting(2, "linear layers", low=1)
+    num_layers: int = depth(2, "linear layers")
     dropout: float = rate(0.5, "dropout on every layer's input")
 
 
@@ -71,9 +71,9 @@ class MLP(LayeredClassifier):
         """Return the class scores; there is nothing beside them."""
         return h, h[:, :0]
 
-    def onward(self, h: Tensor, number: int) -> Tensor:
-        """Nothing goes on."""
-        raise NotImplementedError
+    def rectify(self, h: Tensor) -> Tensor:
+        """Return ``dropout(ReLU(H))``."""
+        return dropout(F.relu(h), self.config.dropout, self.training)  # type: ignore[no-any-return]
 
     def complete(self, h: Tensor, own: Tensor) -> Tensor:  # noqa: ARG002
         """Return the class scores, which are complete."""

@@ -4,7 +4,7 @@ and node2vec", WSDM 2018)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,6 +39,7 @@ class NetMF(VectorClassifier):
     """
 
     config: NetMFConfig
+    random: ClassVar[bool] = False
 
     @takes(NetMFConfig, positional=("hidden_channels",))
     def __init__(self, in_channels: int, out_channels: int, *, config: NetMFConfig, seed: int = 0) -> None:

@@ -17,7 +17,7 @@ from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import Rows, add_bias, dropout, multiply
 from nfcgcn.method.sampling import adjacency_lists, draw_rows
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SAGEConfig(ClassifierConfig):
     """The settings of GraphSAGE, named as its arguments."""
 
     hidden_channels: int = setting(128, "outputs of each layer but the last", low=1)
-    num_layers: int = setting(2, "layers", low=1)
+    num_layers: int = depth(2, "layers")
     num_neighbours: int = setting(25, "most neighbours drawn per node that is scored (the paper's S1)", low=1)
     num_further: int = setting(10, "most neighbours drawn per node that was itself drawn (S2)", low=1)
     dropout: float = rate(0.5, "dropout on every layer's input")

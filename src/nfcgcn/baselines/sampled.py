@@ -17,14 +17,14 @@ from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.graph_conv import Linear
 from nfcgcn.method.operations import add_bias, dropout, multiply
 from nfcgcn.method.sampling import neighbour_table
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import MOST_SLOTS, rate, setting, takes
 
 
 @dataclass(frozen=True)
 class SampledConfig(ClassifierConfig):
     """The settings of GCN-5 and GAT-5, named as their arguments."""
 
-    bandwidth: int = setting(6, "slots of a node, the node itself included", low=1)
+    bandwidth: int = setting(6, "slots of a node, the node itself included", low=1, high=MOST_SLOTS)
     dropout: float = rate(0.5, "dropout on the features")
 
 

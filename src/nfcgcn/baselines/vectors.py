@@ -37,6 +37,8 @@ class VectorClassifier(NodeClassifier):
     """
 
     reads_features: ClassVar[bool] = False
+    random: ClassVar[bool] = True
+    """Whether the vectors depend on the seed."""
 
     def __init__(self, in_channels: int, out_channels: int, config: VectorConfig, *, seed: int = 0) -> None:
         super().__init__(in_channels, out_channels, config)
@@ -56,7 +58,7 @@ class VectorClassifier(NodeClassifier):
             self.graph = known_by(edge_index, x.shape[0])
         elif self.graph:
             check_graph(self, self.graph, edge_index, x.shape[0])
-        made = _vectors(edge_index, x.shape[0], type(self), self.config, self.seed)
+        made = _vectors(edge_index, x.shape[0], type(self), self.config, self.seed if self.random else 0)
         return made.to(x.device, self.output.weight.dtype)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

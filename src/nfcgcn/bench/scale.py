@@ -1,4 +1,4 @@
-"""What mini-batches cost: from a store and from memory, as a graph grows, and by two processes instead of one.
+"""What large graphs cost: packing, mini-batches from a store and from memory, two processes instead of one.
 
 Every figure comes from a process of its own, so that one measurement's memory is not another's.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from nfcgcn.bench.tables import write_tables
 from nfcgcn.config.registry import Config, make_config
+from nfcgcn.data.packing import pack_tables
 from nfcgcn.data.packing.generated import pack_citations
 from nfcgcn.data.store import open_store
 from nfcgcn.errors import NFCError
@@ -53,26 +56,26 @@ def bench_scale(
 ) -> Figures:
     """Measure an NFC-GCN on each of some stores.
 
-    Returns, per store, figures of the same batches from the store and from memory, of one single-threaded process and
-    of two that share every batch, and of drawing neighbours alone, beside PyTorch Geometric where it can.
+    Returns, per store, figures of the same batches from the store, from the store with nothing of it in the file cache,
+    and from memory; of a process on one core and of two on a core each that share every batch; and of drawing
+    neighbours alone, beside PyTorch Geometric where it can.
     """
-    if not can_fork():
-        raise NFCError("`bench scale` measures in processes of its own, which it can start on Linux only")
     settings = {"batch_size": batch_size, "fan_out": fan_out, "num_batches": num_batches, "num_layers": num_layers}
     results = []
     say("loading the kernels, which the processes share")
     _measure(stores[0], "store", {**settings, "num_batches": 1, "batch_size": 8})
     for store in stores:
         result: Figures = {"store": str(store), **_sizes(store)}
-        for kind in ("store", "memory", "sampling", *(["inference"] if inference else [])):
+        for kind in ("cold", "store", "memory", "sampling", *(["inference"] if inference else [])):
             say(f"{store}: {kind}")
-            (result[kind],) = _in_processes(store, kind, settings)
-        say(f"{store}: one process, then two")
+            (result[kind],) = in_processes(partial(_measure, store, kind, settings))
         halves = {**settings, "batch_parts": 2}
-        (result["one process"],) = _in_processes(store, "store", halves, threads=1)
-        pair = _in_processes(store, "store", halves, threads=1, count=2)
-        result["two processes"] = max(pair, key=lambda figures: figures["seconds"])
-        result["loss difference"] = abs(result["one process"]["loss"] - result["two processes"]["loss"])
+        for name, count in (("one process", 1), ("two processes", 2)):
+            say(f"{store}: {name}")
+            figures = in_processes(partial(_measure, store, "store", halves), count=count, own_core=True)
+            result[name] = {**max(figures, key=lambda f: f["seconds"]), "losses": figures[0]["losses"]}
+        pairs = zip(result["one process"]["losses"], result["two processes"]["losses"], strict=True)
+        result["loss difference"] = max(abs(one - two) for one, two in pairs)
         results.append(result)
     return {**settings, "stores": results, **environment(torch.device("cpu"))}
 
@@ -80,8 +83,37 @@ def bench_scale(
 def write_citations(folder: Path, num_nodes: int, *, degree: float = 20.0) -> Path:
     """Write a store of a generated citation graph, with 20 words per node, and return it."""
     store = folder / f"citations-{num_nodes}"
-    pack_citations(store, nodes=num_nodes, degree=min(degree, num_nodes / 40))
+    pack_citations(store, nodes=num_nodes, degree=_degree(num_nodes, degree))
     return store
+
+
+def pack_written_tables(
+    folder: Path, num_nodes: int, *, memory: int, degree: float = 20.0, say: Callable[[str], None] = lambda _: None
+) -> tuple[Path, Figures]:
+    """Write the same graph as Parquet tables, measure how they are packed, and return the store and the figures."""
+    store, tables = folder / f"citations-{num_nodes}", folder / f"tables-{num_nodes}"
+    say(f"writing tables of {num_nodes:,} nodes")
+
+    def write() -> Figures:
+        write_tables(tables, num_nodes, degree=_degree(num_nodes, degree))
+        return {}
+
+    def pack() -> Figures:
+        with _watched() as memory_used:
+            start, spent = time.perf_counter(), time.process_time()
+            nodes, edges = (tables / name for name in ("nodes.parquet", "edges.parquet"))
+            pack_tables(nodes, edges, store, memory=memory, words="words", label="label")
+            seconds, spent = time.perf_counter() - start, time.process_time() - spent
+            return {"memory": memory, "seconds": seconds, "cpu_seconds": spent, **memory_used.figures}
+
+    in_processes(write)
+    say(f"packing {num_nodes:,} nodes")
+    (figures,) = in_processes(pack)
+    return store, figures
+
+
+def _degree(num_nodes: int, degree: float) -> float:
+    return min(degree, num_nodes / 40)
 
 
 def _sizes(store: Path) -> Figures:
@@ -89,19 +121,24 @@ def _sizes(store: Path) -> Figures:
     return {"nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features}
 
 
-def _in_processes(
-    store: Path, kind: str, settings: Mapping[str, Any], *, threads: int | None = None, count: int = 1
-) -> list[Figures]:
-    """Measure in a process of its own, or in several that train together, and return the figures of each."""
+def in_processes(work: Callable[[], Figures], *, count: int = 1, own_core: bool = False) -> list[Figures]:
+    """Do some work in a process of its own, or in several that train together, and return the figures of each.
+
+    With `own_core` each process has one thread for its loops and one core, which all its threads share.
+    """
+    if not can_fork():
+        raise NFCError("`bench scale` measures in processes of its own, which it can start on Linux only")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = get_context("fork")
+    cores = sorted(os.sched_getaffinity(0))
     started = []
     for number in range(count):
         ours, theirs = context.Pipe(duplex=False)
         shared = {"WORLD_SIZE": str(count), "RANK": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        process = context.Process(target=_live, args=(theirs, store, kind, settings, threads, shared), daemon=True)
+        core = cores[number % len(cores)] if own_core else None
+        process = context.Process(target=_live, args=(theirs, work, core, shared), daemon=True)
         process.start()
         theirs.close()
         started.append((process, ours))
@@ -120,14 +157,13 @@ def _in_processes(
     return results
 
 
-def _live(
-    pipe: Any, store: Path, kind: str, settings: Mapping[str, Any], threads: int | None, shared: Mapping[str, str]
-) -> None:
+def _live(pipe: Any, work: Callable[[], Figures], core: int | None, shared: Mapping[str, str]) -> None:
     os.environ.update(shared)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+        torch.set_num_threads(1)
     try:
-        pipe.send(_measure(store, kind, settings))
+        pipe.send(work())
     except NFCError as error:
         pipe.send(error)
     except Exception as error:
@@ -192,6 +228,8 @@ def _chosen(graph: Graph, count: int) -> Ints:
 
 def _measure(store: Path, kind: str, settings: Mapping[str, Any]) -> Figures:
     with _watched() as memory:
+        if kind == "cold":
+            forget(store)
         graph = open_store(store, verify=False)
         if kind == "memory":
             graph = _in_memory(graph)
@@ -205,6 +243,13 @@ def _measure(store: Path, kind: str, settings: Mapping[str, Any]) -> Figures:
             seconds = time.perf_counter() - start
             return {"seconds": seconds, "nodes_per_s": graph.num_nodes / seconds, **memory.figures}
         return {**_train(graph, config, settings), **memory.figures}
+
+
+def forget(store: Path) -> None:
+    """Let the system drop the pages of a store's files that it has in its cache."""
+    for path in store.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _in_memory(graph: Graph) -> Graph:
@@ -230,9 +275,12 @@ def _train(graph: Graph, config: Config, settings: Mapping[str, Any]) -> Figures
         optimizer = Adam(model, config.training)
         judges = nodes[:64]
 
+        sums: list[float] = []
+
         def epoch(number: int, some: Ints) -> float:
             work = MiniBatches(model, graph, (some, judges), config.training, 0, device)
-            return work.train(number, optimizer, None, lambda _: None)["train_loss"]
+            sums.clear()
+            return work.train(number, optimizer, None, lambda within: sums.append(within.loss))["train_loss"]
 
         epoch(1, nodes[64 : 64 + size * warm])
         counted = nodes[64 + size * warm :]
@@ -246,6 +294,7 @@ def _train(graph: Graph, config: Config, settings: Mapping[str, Any]) -> Figures
         "ms_per_batch": 1000 * seconds / num_batches,
         "cpu_ms_per_batch": 1000 * spent / num_batches,
         "loss": loss,
+        "losses": (np.diff([0.0, *sums, loss * len(counted)]) / size).tolist(),
     }
 
 

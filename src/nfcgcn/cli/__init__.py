@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nfcgcn.errors import ConfigError, NFCError, NFCWarning, SilentError, visible
+from nfcgcn.memory import enough_memory
 from nfcgcn.settings import one_line
 
 COMMANDS = {
@@ -61,7 +62,7 @@ COMMANDS = {
         "report",
         "Write the page of a run, a comparison or the reproduction again, from what is stored. Nothing is trained.",
     ),
-    "bench": ("bench", "Measure the time of the kernels and the models."),
+    "bench": ("bench", "Measure the time of the kernels, the models and the page of `explore`."),
     "datasets": ("listing", "List the datasets: sizes, sources, and where they are."),
     "models": (
         "listing",
@@ -104,7 +105,8 @@ def main() -> None:
     try:
         try:
             arguments = _take_threads([a for a in sys.argv[1:] if a != "--debug"])
-            _load(arguments)(arguments, prog_name="nfcgcn")
+            with enough_memory():
+                _load(arguments)(arguments, prog_name="nfcgcn")
         finally:
             if sys.stdout is not None and not sys.stdout.closed:
                 sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
@@ -126,9 +128,6 @@ def _explain(error: Exception) -> str | None:
         return ""
     if isinstance(error, NFCError):
         return str(error)
-    out_of_memory = isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error)  # torch's
-    if isinstance(error, MemoryError) or out_of_memory:
-        return f"there is not enough memory: {one_line(error) or 'none is left'}; use a smaller graph or settings"
     if isinstance(error, BrokenPipeError):
         return ""
     if isinstance(error, OSError):

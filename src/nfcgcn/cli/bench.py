@@ -1,10 +1,11 @@
-"""`nfcgcn bench`: measure the time of training steps."""
+"""`nfcgcn bench`: measure the time of training steps, and of the page of `explore`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -14,13 +15,13 @@ from rich.table import Table
 
 from nfcgcn import files
 from nfcgcn.cli.console import Lines, app, err, make_table, out
-from nfcgcn.cli.sources import GraphSource, takes_graph
+from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_number
 from nfcgcn.training import choose_device
 
-bench = typer.Typer(help="Measure the time of the kernels and the models.", no_args_is_help=True)
+bench = typer.Typer(help="Measure the time of the kernels, the models and the page of `explore`.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 BENCHED = tuple(
     (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))
@@ -221,30 +222,52 @@ def bench_mini_batches(
     num_batches: Annotated[int, typer.Option("--batches", min=1, help="Steps per measurement.")] = 20,
     num_layers: Annotated[int, typer.Option("--layers", min=0, help="Graph convolutions.")] = 2,
     inference: Annotated[bool, typer.Option("--inference", help="Also compute the scores of all nodes.")] = False,
+    pack: Annotated[
+        bool, typer.Option("--pack", help="Without STORE: write Parquet tables first, and measure how they are packed.")
+    ] = False,
+    memory: Annotated[str, typer.Option(help="With --pack: memory for it, as of `nfcgcn pack`.")] = "2GB",
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Write generated stores and tables into this folder, and keep them.")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
 ) -> None:
-    """Measure mini-batches: from a store and from memory, as the graph grows, and by two processes instead of one."""
-    from nfcgcn.bench.scale import PYG_MISSING, bench_scale, write_citations
+    """Measure mini-batches: from a store and from memory, as the graph grows, and by two processes instead of one.
+
+    One process has one core, two have one each; "cold" is with nothing of the store in the file cache.
+    """
+    from nfcgcn.bench.scale import PYG_MISSING, bench_scale, pack_written_tables, write_citations
+    from nfcgcn.cli.pack import read_size
     from nfcgcn.training import TrainingConfig
 
     TrainingConfig(fan_out=fan_out)  # type: ignore[arg-type]  # which refuses what is none
     sizes = [read_number("--nodes", text) for text in nodes.split(",")]
     if not all(isinstance(size, int) and size >= 100 for size in sizes):
         raise ConfigError(f"`--nodes` must be whole numbers from 100 up, as in 100000,1000000, got '{nodes}'")
-    if json_file:
-        files.check_writable(json_file)
+    if stores and (pack or keep):
+        raise ConfigError("--pack and --keep are for generated graphs; leave out STORE, or them")
+    bytes_to_pack = read_size(memory)
+    for path in (json_file, keep and keep / "tables"):
+        if path:
+            files.check_writable(path)
     lines = Lines()
 
     def say(what: str) -> None:
         status.update(what)
         lines.show(what)
 
-    with TemporaryDirectory(prefix="nfcgcn-") as folder, err.status("") as status:
+    packed: list[dict[str, Any]] = []
+    with TemporaryDirectory(prefix="nfcgcn-") as temporary, err.status("") as status:
+        folder = keep or Path(temporary)
         if not stores:
             stores = []
-            for size in sizes:
-                say(f"generating {size:,} nodes")
-                stores.append(write_citations(Path(folder), int(size)))
+            for size in map(int, sizes):
+                if pack:
+                    store, figures = pack_written_tables(folder, size, memory=bytes_to_pack, say=say)
+                    packed.append(figures)
+                else:
+                    say(f"generating {size:,} nodes")
+                    store = write_citations(folder, size)
+                stores.append(store)
         result = bench_scale(
             stores,
             batch_size=batch_size,
@@ -254,6 +277,8 @@ def bench_mini_batches(
             inference=inference,
             say=say,
         )
+    for figures_of_store, figures in zip(result["stores"], packed, strict=False):
+        figures_of_store["pack"] = figures
     if json_file:
         files.write_text(json_file, files.to_json(result))
     _print_scale(result)
@@ -266,6 +291,7 @@ def _print_scale(result: dict[str, Any]) -> None:
     table = make_table("", *(f">{r['nodes']:,} nodes" for r in result["stores"]))
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "from the store, nodes/s": lambda r: f"{r['store']['nodes_per_s']:,.0f}",
+        "from the store, cold, nodes/s": lambda r: f"{r['cold']['nodes_per_s']:,.0f}",
         "from memory, nodes/s": lambda r: f"{r['memory']['nodes_per_s']:,.0f}",
         "store / memory": lambda r: f"{r['store']['nodes_per_s'] / r['memory']['nodes_per_s']:.2f}",
         "ms per batch": lambda r: f"{r['store']['ms_per_batch']:.1f}",
@@ -273,7 +299,9 @@ def _print_scale(result: dict[str, Any]) -> None:
         "CPU ms per batch, from memory": lambda r: f"{r['memory']['cpu_ms_per_batch']:.1f}",
         "own memory, MiB": lambda r: f"{r['store']['own_mib']:,.0f}",
         "resident with mapped files, MiB": lambda r: f"{r['store']['resident_mib']:,.0f}",
-        "two processes / one, seconds": lambda r: f"{r['two processes']['seconds'] / r['one process']['seconds']:.2f}",
+        "two processes / one, a core each": lambda r: (
+            f"{r['two processes']['seconds'] / r['one process']['seconds']:.2f}"
+        ),
         "difference of their losses": lambda r: f"{r['loss difference']:.1e}",
         "drawing neighbours, ms per batch": lambda r: f"{r['sampling']['ms_per_batch']:.1f}",
     }
@@ -282,7 +310,62 @@ def _print_scale(result: dict[str, Any]) -> None:
         rows["PyG's NeighborLoader, ms per batch"] = lambda r: f"{r['sampling']['pyg_ms_per_batch']:.1f}"
     if "inference" in first:
         rows["scores of all nodes, nodes/s"] = lambda r: f"{r['inference']['nodes_per_s']:,.0f}"
+        rows["their seconds"] = lambda r: f"{r['inference']['seconds']:,.1f}"
         rows["their own memory, MiB"] = lambda r: f"{r['inference']['own_mib']:,.0f}"
+    if "pack" in first:
+        rows["packing, seconds"] = lambda r: f"{r['pack']['seconds']:,.1f}"
+        rows["packing, CPU seconds"] = lambda r: f"{r['pack']['cpu_seconds']:,.1f}"
+        rows["packing, resident, MiB"] = lambda r: f"{r['pack']['resident_mib']:,.0f}"
     for name, figure in rows.items():
         table.add_row(name, *(figure(r) for r in result["stores"]))
     out.print(table)
+
+
+@bench.command("explore")
+@takes_graph
+def bench_page(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
+    *,
+    source: GraphSource,
+    num_nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes to ask about, beside the five hubs.")] = 20,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of panning.")] = 3.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+) -> None:
+    """Measure the page of `nfcgcn explore` in a headless Chromium: first picture, nodes, changes, panning, memory.
+
+    It needs playwright and Chromium. The probabilities and reasons that the page shows are compared with those of
+    `predict` and `explain`, and after 50 random clicks and changes the errors on the console are counted.
+    """
+    from nfcgcn.bench.explore import bench_explore
+    from nfcgcn.inference import checkpoint
+
+    if json_file:
+        files.check_writable(json_file)
+    saved = checkpoint.load_run(run)
+    graph = read_graph(saved, source, [])
+    with err.status("") as status:
+        result = bench_explore(saved, graph, num_nodes=num_nodes, seconds=seconds, say=status.update)
+    if json_file:
+        files.write_text(json_file, files.to_json(result))
+    table = make_table(f"the page of {result['model']} on {result['graph']}", ">median", ">worst")
+    times = {
+        "first picture, ms": result["first_picture_ms"],
+        "a node, ms": result["node_ms"]["nodes"],
+        "a hub, ms": result["node_ms"]["hubs"],
+        **{f"{change}, ms": ms for change, ms in result["what_if_ms"].items()},
+    }
+    for name, ms in times.items():
+        table.add_row(name, f"{median(ms):.0f}", f"{max(ms):.0f}")
+    pan = result["pan"]
+    table.add_row("a frame while panning, ms", f"{pan['median_ms']:.0f}", f"{pan['slowest_ms']:.0f}")
+    out.print(table)
+    lines = (
+        f"panning: {pan['frames_per_s']:.0f} frames per second",
+        f"memory: {result['page_mib']:.0f} MiB of the page's process, {result['heap_mib']:.0f} of its scripts, "
+        f"{result['browser_mib']:.0f} of the whole browser",
+        f"errors on the console: {len(result['console_errors'])}; "
+        f"nodes unlike predict or explain: {len(result['nodes_unlike_predict_or_explain'])}",
+        f"{result['browser']}, {result['renderer']}, {result['hardware']}",
+    )
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)

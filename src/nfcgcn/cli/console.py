@@ -131,6 +131,10 @@ def this_command() -> str:
     return f"nfcgcn {shlex.join(sys.argv[1:])}"
 
 
+MOST_SEEDS = 1000
+"""Most runs of a command, each with its own seed."""
+MOST_DRAWS = 10_000
+"""Most draws of neighbours to average over."""
 SECONDS_PER_LINE = 10.0
 """How often progress is printed where no bar can be shown."""
 

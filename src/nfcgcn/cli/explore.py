@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, err, interruptible, out
+from nfcgcn.cli.console import MOST_DRAWS, app, err, interruptible, out
 from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError
@@ -32,7 +32,9 @@ def explore(
     *,
     source: GraphSource,
     node: Annotated[str | None, typer.Option(metavar="ID", help="The node to show first.")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Draws of neighbours for the spread of probabilities.")] = 10,
+    draws: Annotated[
+        int, typer.Option(min=1, max=MOST_DRAWS, help="Draws of neighbours for the spread of probabilities.")
+    ] = 10,
     out_file: Annotated[
         Path | None,
         typer.Option("--out", help="Write one .html file that needs no server, or the graph as .gexf, and end."),

@@ -13,7 +13,7 @@ from nfcgcn.cli.console import app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config import inspection
 from nfcgcn.config.registry import make_config
-from nfcgcn.errors import ConfigError, visible
+from nfcgcn.errors import visible
 from nfcgcn.settings import read_assignments
 
 MOST_CLASSES = 20
@@ -25,25 +25,30 @@ MOST_CLASSES = 20
 def inspect(
     source: GraphSource,
     model: Annotated[str, typer.Option(help="Model to suggest settings for: a name from `nfcgcn models`.")] = "nfc-gcn",
+    preset: Annotated[str | None, typer.Option(help="Settings to try, as for `nfcgcn train`.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to try, as for `nfcgcn train`.")] = None,
+    monitor: Annotated[str | None, typer.Option(help="Validation figure to try, as for `nfcgcn train`.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting to try, or dataset option.")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
 ) -> None:
     """Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.
 
+    With the settings of a `nfcgcn train` that is to follow, these are tried; without, the suggested ones.
+
     Exit code 0: `nfcgcn train` would start. Exit code 2: it would not; all that stops it is listed.
     """
-    make_config(model)  # refuse an unknown model before the graph is read
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    if settings:
-        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+    settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
+    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # refused before the graph is read
     if json_file:
         files.check_writable(json_file)
     graph = source.load(options)
-    given = {} if graph.given is None else {"split": "given"}
-    config = make_config(model, dataset=source.dataset, graph=graph, settings=given)
+    if graph.given is not None:
+        settings.setdefault("split", "given")
+    config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
     description = inspection.inspect(graph, model=model)
     problems, cautions = inspection.foresee(graph, config)
     description |= {"problems": problems, "cautions": cautions}

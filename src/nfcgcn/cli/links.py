@@ -16,7 +16,17 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, warn_of_formulas
+from nfcgcn.cli.console import (
+    MOST_SEEDS,
+    Lines,
+    app,
+    err,
+    interruptible,
+    make_table,
+    out,
+    this_command,
+    warn_of_formulas,
+)
 from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
@@ -24,12 +34,21 @@ from nfcgcn.data.formats import find_tables
 from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.links.config import LINK_MODELS, LinkConfig, LinkSetup, make_link_setup
-from nfcgcn.links.evaluation import Judged, LinkScores, describe, judge_heuristics, repeat, summarise_scores
+from nfcgcn.links.evaluation import (
+    Judged,
+    LinkScores,
+    UnfinishedLinksError,
+    describe,
+    judge_heuristics,
+    repeat,
+    summarise_scores,
+)
 from nfcgcn.links.prediction import encode, predict_pairs, suggest_links
 from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
 from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
 from nfcgcn.links.tables import read_pairs, read_times
 from nfcgcn.links.training import LinkEpoch
+from nfcgcn.reports import counted
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
@@ -60,7 +79,7 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def train(
     source: GraphSource,
     model: Annotated[str, typer.Option(help="A name from `nfcgcn models`, or gae or vgae.")] = "nfc-gcn",
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
     time: Annotated[
         str | None, typer.Option(help="Column of edges with their time: train on the oldest, test on the newest.")
@@ -93,6 +112,7 @@ def train(
     splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds
     err.print(f"{graph}, {LINK_MODELS[model].summary}, preset {setup.preset}", soft_wrap=True)
     wanted = range(first_seed, first_seed + seeds)
+    failure: UnfinishedLinksError | None = None
     with interruptible() as interruption:
         try:
             with _progress(seeds * setup.links.epochs) as on_epoch:
@@ -100,7 +120,9 @@ def train(
         except KeyboardInterrupt:
             err.print("interrupted before the first epoch had ended; nothing was written")
             raise typer.Exit(interruption.exit_code) from None
-        whole = len(judged) == seeds and not judged[-1].run.interrupted
+        except UnfinishedLinksError as error:
+            judged, failure = error.judged, error
+        whole = failure is None and len(judged) == seeds and not judged[-1].run.interrupted
         simple = judge_heuristics(graph, judged)
         if baselines and whole:
             shared = {name: value for name, value in settings.items() if name in ("epochs", "test_negatives")}
@@ -123,6 +145,8 @@ def train(
             files.write_text(json_file, files.to_json(result))
         _print_result(result)
         write_links_page(folder)
+    if failure is not None:
+        raise NFCError(f"{failure}; {folder} has the {counted(len(judged), 'seed')} before it") from failure
     if not whole:
         err.print("interrupted: the best state so far was kept and scored")
         raise typer.Exit(interruption.exit_code)

@@ -14,7 +14,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, out, warn_of_formulas
+from nfcgcn.cli.console import MOST_DRAWS, Lines, app, err, out, warn_of_formulas
 from nfcgcn.cli.prediction_files import BLOCK, Block, check_parquet, ids_of, write_predictions
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
@@ -49,7 +49,9 @@ def predict(
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .csv or .parquet file to write.")],
     draws: Annotated[
         int,
-        typer.Option(min=1, help="Average over this many draws of neighbours and add a column `uncertainty`."),
+        typer.Option(
+            min=1, max=MOST_DRAWS, help="Average over this many draws of neighbours and add a column `uncertainty`."
+        ),
     ] = 1,
     add_nodes: Annotated[
         Path | None, typer.Option("--add-nodes", help="Table of new nodes, with the columns of the run's own table.")

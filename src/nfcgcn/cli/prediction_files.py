@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 
 from nfcgcn import files
 from nfcgcn.cli.console import warn_of_formulas
+from nfcgcn.data.store.names import take_names
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.inference.checkpoint import SavedRun
-from nfcgcn.inference.run_split import parts_of
+from nfcgcn.inference.run_split import Parts
 from nfcgcn.training.scores import Doubles
 
 BLOCK = 2**16
@@ -33,7 +34,7 @@ def check_parquet(path: Path) -> None:
 
 def write_predictions(path: Path, run: SavedRun, graph: Graph, shown: Ints, block: Callable[[Ints], Block]) -> Ints:
     """Write the predictions of the nodes `shown`, and return their classes."""
-    parts = parts_of(graph, run.split)
+    parts = Parts(graph, run.split)
     classes: list[Ints] = []
 
     def blocks() -> Iterator[dict[str, Any]]:
@@ -48,7 +49,7 @@ def write_predictions(path: Path, run: SavedRun, graph: Graph, shown: Ints, bloc
 
 
 def _columns(
-    run: SavedRun, graph: Graph, parts: Sequence[str], nodes: Ints, probabilities: Doubles, uncertainty: Doubles | None
+    run: SavedRun, graph: Graph, parts: Parts, nodes: Ints, probabilities: Doubles, uncertainty: Doubles | None
 ) -> dict[str, Any]:
     names = [run.class_name(c) for c in range(run.num_classes)]
     highest = np.sort(np.pad(probabilities, ((0, 0), (1, 0))), axis=1)[:, -2:]  # of a single class the second is 0
@@ -59,7 +60,7 @@ def _columns(
         "confidence": highest[:, 1],
         "margin": highest[:, 1] - highest[:, 0],
         "true_label": ["" if label < 0 else graph.class_name(label) for label in labels.tolist()],
-        "split": [parts[node] for node in nodes.tolist()],
+        "split": parts.of(nodes),
         **{f"p_{name}": probabilities[:, c] for c, name in enumerate(names)},
         **({} if uncertainty is None else {"uncertainty": uncertainty}),
     }
@@ -68,7 +69,7 @@ def _columns(
 def ids_of(graph: Graph, nodes: Ints) -> list[Any]:
     """Return the ids of some nodes: their names, or their numbers if they have none."""
     names = graph.node_names
-    return nodes.tolist() if names is None else [names[node] for node in nodes.tolist()]
+    return nodes.tolist() if names is None else take_names(names, nodes)
 
 
 def _write_csv(path: Path, blocks: Iterator[dict[str, Any]]) -> None:

@@ -12,7 +12,17 @@ import numpy as np
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, warn_of_formulas
+from nfcgcn.cli.console import (
+    MOST_SEEDS,
+    Lines,
+    app,
+    err,
+    interruptible,
+    make_table,
+    out,
+    this_command,
+    warn_of_formulas,
+)
 from nfcgcn.cli.interaction_source import LogSource
 from nfcgcn.cli.recommend_page import write_recommendation_page
 from nfcgcn.cli.sources import takes_options
@@ -154,7 +164,7 @@ def evaluate(
     split: Split = "random",
     share: Share = None,
     top: Top = 10,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of splits, each with its own seed.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of splits, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first split.")] = 0,
     assignments: Settings = None,
     device: Device = "auto",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from nfcgcn.cli.console import err
 from nfcgcn.data.formats import add_tables
 from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
-from nfcgcn.errors import ConfigError, visible
+from nfcgcn.errors import ConfigError, UnseenWarning, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedGraph
 from nfcgcn.inference.run_tables import remember_tables, remembered_paths
@@ -193,7 +194,9 @@ def _read_remembered(run: SavedGraph, memory: Mapping[str, Any]) -> Graph:
     """Read the graph of the run again, from the files that it was trained on."""
     nodes, edges = remembered_paths(memory)
     options = {f.name: memory["options"].get(f.name, f.default) for f in fields(GraphSource) if f.name not in PLACES}
-    graph = GraphSource(nodes=nodes, edges=edges, **options).load(encoding=run.encoding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenWarning)  # rare words of the very table that was trained on
+        graph = GraphSource(nodes=nodes, edges=edges, **options).load(encoding=run.encoding)
     run.check_features(graph)
     return graph
 

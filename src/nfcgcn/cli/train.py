@@ -14,7 +14,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import Interruption, app, err, interruptible, out, this_command, training_bar
+from nfcgcn.cli.console import MOST_SEEDS, Interruption, app, err, interruptible, out, this_command, training_bar
 from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.resumption import chosen_before, open_series, remember_choice, say_what_is_left
 from nfcgcn.cli.selection import choose_settings
@@ -49,7 +49,7 @@ def train(
         str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}; or a file from `nfcgcn tune`.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
     choose: Annotated[
         bool | None,

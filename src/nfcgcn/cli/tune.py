@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, interruptible, make_table, out, this_command, training_bar
+from nfcgcn.cli.console import MOST_SEEDS, Lines, app, err, interruptible, make_table, out, this_command, training_bar
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import PRESETS, make_config
 from nfcgcn.errors import ConfigError, NFCError
@@ -58,11 +58,17 @@ def tune(
     ] = None,
     split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Most runs per trial, each with its own seed; poor trials stop earlier.")
+        int,
+        typer.Option(
+            min=1, max=MOST_SEEDS, help="Most runs per trial, each with its own seed; poor trials stop earlier."
+        ),
     ] = tuning.SEEDS,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the split and the first run.")] = 0,
     test_seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per choice, found and before, that are scored on test nodes at the end.")
+        int,
+        typer.Option(
+            min=1, max=MOST_SEEDS, help="Runs per choice, found and before, that are scored on test nodes at the end."
+        ),
     ] = 5,
     with_test: Annotated[
         bool, typer.Option("--test/--no-test", help="Whether to score the test nodes, once, at the end.")

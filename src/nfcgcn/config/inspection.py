@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.sparse.csgraph import connected_components
 
 from nfcgcn.config.registry import Config, suggest
 from nfcgcn.data.store.arrays import row_blocks
 from nfcgcn.errors import GraphError, NFCError, NFCWarning
 from nfcgcn.graph import Graph, Split
+from nfcgcn.training.class_weights import class_weights
+from nfcgcn.training.figures import judge
 
 USUAL_WEIGHT = (0.1, 10.0)
 """The median weight of edges lies in this range, or is far from the weight of a node's own loop."""
@@ -83,14 +86,16 @@ def check_classes(graph: Graph) -> None:
 def foresee(graph: Graph, config: Config) -> tuple[list[str], list[str]]:
     """Return what would stop training on `graph` with these settings, and what would make it worse; nothing is trained.
 
-    The classes, the split of seed 0 and the model are tried; a model that needs more memory than there is, is refused
-    before it takes any.
+    The classes, the split of seed 0, the weights of the classes, the figure that chooses the epoch and the model are
+    tried; a model that needs more memory than there is, is refused before it takes any.
     """
     problems: list[str] = []
     splits: list[Split] = []
     attempts: list[Callable[[], object]] = [
         lambda: check_classes(graph),
         lambda: splits.append(_checked_split(graph, config)),
+        lambda: [class_weights(config.training.class_weight, graph, split.train) for split in splits],
+        lambda: _check_monitor(graph, config, splits),
         lambda: config.build(graph, 0) if graph.num_classes else None,  # without classes there is no model
     ]
     with warnings.catch_warnings(record=True) as caught:
@@ -110,6 +115,12 @@ def _checked_split(graph: Graph, config: Config) -> Split:
     if not len(split.test):
         raise GraphError(f"the split '{split.name}' leaves no labelled node to test on; change its sizes")
     return split
+
+
+def _check_monitor(graph: Graph, config: Config, splits: Sequence[Split]) -> None:
+    for split in splits:
+        y = torch.from_numpy(np.asarray(graph.labels[split.val]))
+        judge(torch.zeros(len(y), graph.num_classes), y, None, config.training.monitor)
 
 
 def _shortages(graph: Graph, splits: Sequence[Split]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The models by name, their settings and presets: everything that defines a run."""
+"""The settings of a run, by model, preset and name: everything that defines it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from nfcgcn import baselines
-from nfcgcn.baselines import GAT, GAT5, GCN, GCN5, LGCN, LINE, MLP, SAGE, DeepWalk, FastGCN, JKNet, Node2Vec
+from nfcgcn.baselines import GCN
 from nfcgcn.config import suggestions
+from nfcgcn.config.models import MODELS as MODELS
+from nfcgcn.config.models import ModelEntry
+from nfcgcn.config.sizes import check_sizes
 from nfcgcn.config.suggestions import Suggestion
 from nfcgcn.data import DATASETS
 from nfcgcn.data.splits import NUM_VAL, Rule, make_split
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph, Split
-from nfcgcn.memory import available, check_memory, in_words
+from nfcgcn.memory import available, enough_memory, in_words
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.hops import LayeredClassifier
 from nfcgcn.method.model import NFCGCN, NFCGCNConfig
 from nfcgcn.randomness import torch_randomness
-from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting, settings_of
+from nfcgcn.settings import Settings, build_configs, one_line, read_settings, setting
 from nfcgcn.training import TrainingConfig
 from nfcgcn.training.batch_steps import BATCH_SIZE
 from nfcgcn.training.batches import AHEAD
@@ -56,133 +58,6 @@ class SplitConfig(Settings):
     def make(self, graph: Graph, seed: int) -> Split:
         """Split `graph`; rules that draw nodes at random use `seed`."""
         return make_split(graph, self.split, seed=seed, **{k: v for k, v in asdict(self).items() if k != "split"})
-
-
-@dataclass(frozen=True)
-class ModelEntry:
-    """A model that can be chosen by name."""
-
-    model: type[NodeClassifier]
-    summary: str
-    paper: str
-    """Where it was published: authors, title, place and year."""
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that define this model and cannot be changed."""
-    presets_of: str | None = None
-    """The model whose presets it uses, if not its own."""
-
-    @property
-    def config(self) -> type[Settings]:
-        """The settings that its constructor declares."""
-        declared: type[Settings] = vars(self.model.__init__)["config_class"]
-        return declared
-
-
-NFC_PAPER = 'Zhang, Song, Aletras and Lu, "Graph Node-Feature Convolution for Representation Learning", 2018'
-GCN_PAPER = 'Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017'
-PLANETOID_PAPER = (
-    'Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016'
-)
-MODELS = {
-    "nfc-gcn": ModelEntry(NFCGCN, "NFC-GCN with 1D convolution", NFC_PAPER, {"conv": "1d"}),
-    "nfc-gcn-2d": ModelEntry(NFCGCN, "NFC-GCN with 2D convolution", NFC_PAPER, {"conv": "2d"}, "nfc-gcn"),
-    "mlp": ModelEntry(MLP, "Perceptron on each node's own features", GCN_PAPER),
-    "gcn": ModelEntry(GCN, "GCN: graph convolutions with degree weights", GCN_PAPER),
-    "gat": ModelEntry(
-        GAT,
-        "GAT: learned attention over the neighbours",
-        'Velickovic, Cucurull, Casanova, Romero, Lio and Bengio, "Graph Attention Networks", ICLR 2018',
-    ),
-    "sage-mean": ModelEntry(
-        SAGE,
-        "GraphSAGE: the node plus the mean of sampled neighbours",
-        'Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017',
-    ),
-    "fastgcn": ModelEntry(
-        FastGCN,
-        "FastGCN: GCN trained on nodes sampled by importance",
-        'Chen, Ma and Xiao, "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", '
-        "ICLR 2018",
-    ),
-    "jknet": ModelEntry(
-        JKNet,
-        "JK-Net: graph convolutions, all of their outputs joined",
-        'Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka, "Representation Learning on Graphs with Jumping Knowledge '
-        'Networks", ICML 2018',
-    ),
-    "lgcn": ModelEntry(
-        LGCN,
-        "LGCN: convolutions over the neighbours' largest values",
-        'Gao, Wang and Ji, "Large-Scale Learnable Graph Convolutional Networks", KDD 2018',
-    ),
-    "gcn-5": ModelEntry(GCN5, "One layer on degree-weighted sums of five neighbours", NFC_PAPER),
-    "gat-5": ModelEntry(GAT5, "One layer on attention-weighted sums of five neighbours", NFC_PAPER),
-    "deepwalk": ModelEntry(
-        DeepWalk,
-        "DeepWalk: vectors from random walks; reads no features",
-        'Perozzi, Al-Rfou and Skiena, "DeepWalk: Online Learning of Social Representations", KDD 2014',
-    ),
-    "node2vec": ModelEntry(
-        Node2Vec,
-        "node2vec: vectors from walks that remember a step; reads no features",
-        'Grover and Leskovec, "node2vec: Scalable Feature Learning for Networks", KDD 2016',
-    ),
-    "line": ModelEntry(
-        LINE,
-        "LINE: vectors from edges and from shared neighbours; reads no features",
-        'Tang, Qu, Wang, Zhang, Yan and Mei, "LINE: Large-scale Information Network Embedding", WWW 2015',
-    ),
-    "planetoid-t": ModelEntry(
-        baselines.PlanetoidT,
-        "Planetoid-T: features, and a vector per node from walks and labels",
-        PLANETOID_PAPER,
-    ),
-    "planetoid-i": ModelEntry(
-        baselines.PlanetoidI,
-        "Planetoid-I: features, and what they say of the neighbours and labels",
-        PLANETOID_PAPER,
-    ),
-    "eigenmaps": ModelEntry(
-        baselines.LaplacianEigenmaps,
-        "Laplacian eigenmaps: vectors from eigenvectors; reads no features",
-        'Belkin and Niyogi, "Laplacian Eigenmaps for Dimensionality Reduction and Data Representation", '
-        "Neural Computation 2003",
-    ),
-    "graph-factorisation": ModelEntry(
-        baselines.GraphFactorisation,
-        "Graph factorisation: vectors whose products are the edges; reads no features",
-        'Ahmed, Shervashidze, Narayanamurthy, Josifovski and Smola, "Distributed Large-scale Natural Graph '
-        'Factorization", WWW 2013',
-    ),
-    "netmf": ModelEntry(
-        baselines.NetMF,
-        "NetMF: vectors from DeepWalk's matrix, factorised; reads no features",
-        'Qiu, Dong, Ma, Li, Wang and Tang, "Network Embedding as Matrix Factorization: Unifying DeepWalk, LINE, PTE, '
-        'and node2vec", WSDM 2018',
-    ),
-    "chebnet": ModelEntry(
-        baselines.ChebNet,
-        "ChebNet: polynomials of the Laplacian",
-        'Defferrard, Bresson and Vandergheynst, "Convolutional Neural Networks on Graphs with Fast Localized Spectral '
-        'Filtering", NeurIPS 2016',
-    ),
-    "fingerprint": ModelEntry(
-        baselines.Fingerprint,
-        "Neural fingerprints: sums over neighbours, weights by degree",
-        'Duvenaud et al., "Convolutional Networks on Graphs for Learning Molecular Fingerprints", NeurIPS 2015',
-    ),
-    "gated-gnn": ModelEntry(
-        baselines.GatedGNN,
-        "Gated GNN: a recurrent unit per node hears its neighbours",
-        'Li, Tarlow, Brockschmidt and Zemel, "Gated Graph Sequence Neural Networks", ICLR 2016',
-    ),
-    "gnn": ModelEntry(
-        baselines.GNN,
-        "GNN: states iterated to a fixed point",
-        'Scarselli, Gori, Tsoi, Hagenbuchner and Monfardini, "The Graph Neural Network Model", '
-        "IEEE Trans. Neural Networks 2009",
-    ),
-}
 
 
 DEPTHS = ("num_layers", "conv_layers")
@@ -214,7 +89,8 @@ class Config:
         if not graph.num_features and MODELS[self.name].model.reads_features:
             raise GraphError(f"'{graph.name}' has no features: there is nothing to learn from; add at least one column")
         self.check_memory(graph)
-        model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
+        with enough_memory():
+            model = self.build_for(graph.num_features, graph.num_classes, seed=seed)
         model.check_weights(graph)
         return model
 
@@ -230,31 +106,24 @@ class Config:
         needed = self.memory(graph)
         if needed <= available() + _gpu_memory(needed):
             return
-        others = {}
-        for name, s in settings_of(type(self.model)).items():
-            if s.type is int and getattr(self.model, name) > s.default:
-                others[name] = replace(self, model=replace(self.model, **{name: s.default})).memory(graph)
-        name = min(others, key=lambda name: others[name], default="")
-        if name and (others[name] <= available() or others[name] < needed / 100):
-            check_memory(needed, f"`{name}` {getattr(self.model, name)} of {self.name} on '{graph.name}'", "lower it")
         sizes = f"{graph.num_nodes:,} nodes, {graph.num_features:,} features and {graph.num_classes:,} classes"
-        check_memory(needed, f"{self.name} on '{graph.name}' with {sizes}", "leave out some, or choose another --model")
+        check_sizes(
+            self.model,
+            lambda model: replace(self, model=model).memory(graph),
+            f"{self.name} on '{graph.name}'",
+            also=f" with {sizes}",
+            remedy="leave out some, or choose another --model",
+        )
 
     def memory(self, graph: Graph) -> float:
         """Estimate how many bytes training takes at least: weights with Adam's state, tables and outputs of layers."""
         sizes = {name: value for name, value in self.values.items() if type(value) is int}
-        few, depths = 8, {name: sizes[name] for name in DEPTHS if name in sizes}
-        layers = sum(depths.values()) or 1
-        # Every further layer has as many weights as the last; that many modules would take long to make.
-        shallow = {name: few for name, count in depths.items() if count > few}
-        some = float(self._num_weights(graph, shallow))
-        weights = some
-        for name in shallow:
-            weights += (depths[name] - few) * (some - self._num_weights(graph, {**shallow, name: few - 1}))
-        per_node = 8 * sizes.get("bandwidth", 0) + 4 * sizes.get("k", 0)
-        per_node += 12 * layers * sizes.get("hidden_channels", 0) * sizes.get("heads", 1) + 4 * graph.num_classes
-        # A weight, its gradient and Adam's two means; a layer's module and its part of the backward pass.
-        fixed = 16 * weights + 8 * sizes.get("samples", 0) + 2**14 * layers
+        layers = sum(sizes[name] for name in DEPTHS if name in sizes) or 1
+        per_node = 8 * sizes.get("bandwidth", 0) + 4 * graph.num_classes
+        per_node += 12 * layers * sizes.get("hidden_channels", 0) * sizes.get("heads", 1)
+        if "k" in sizes:  # LGCN: values and places of the k largest, of all that its layers before have put out
+            per_node += 12 * sizes["k"] * layers * (sizes["hidden_channels"] + sizes["filters"] * (layers - 1) // 2)
+        fixed = self._weight_memory(graph) + 8 * sizes.get("samples", 0) + 2**14 * layers
         if self.training.fan_out is not None:
             return fixed + self._composed(graph) + self._batch_memory(graph, per_node)
         return fixed + graph.num_nodes * per_node + self._composed(graph) + _tensors(graph)
@@ -321,14 +190,17 @@ class Config:
         copies = 2 + -(-8 // c.bandwidth)
         return 4.0 * (outputs + -outputs % 4) * (2 * windows + copies * c.bandwidth * graph.num_features)
 
-    def _num_weights(self, graph: Graph, changes: dict[str, int]) -> float:
-        smaller = replace(self, model=replace(self.model, **changes))
+    def _weight_memory(self, graph: Graph) -> float:
+        """Return the bytes of weights, gradients, Adam's two means and the best state, and of the copy in a product."""
         try:
             with torch.device("meta"):
-                model = smaller.build_for(graph.num_features, graph.num_classes, seed=0)
+                model = self.build_for(graph.num_features, graph.num_classes, seed=0)
         except (RuntimeError, OverflowError):  # more than torch can count
             return math.inf
-        return sum(weight.numel() for weight in model.parameters())
+        weights = list(model.parameters())
+        # A product pads the columns of the matrix to whole vectors.
+        copies = (math.prod(w.shape[:-1]) * (w.shape[-1] + -w.shape[-1] % 4) for w in weights if w.ndim > 1)
+        return 20.0 * sum(w.numel() for w in weights) + 4.0 * max(copies, default=0)
 
 
 def _tensors(graph: Graph) -> float:

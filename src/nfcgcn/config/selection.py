@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from nfcgcn.config.registry import MODELS, SELECTED, Config
-from nfcgcn.config.suggestions import window
+from nfcgcn.config.candidates import Candidate, Outcome, Trial, candidates, compared_by, work_per_epoch
+from nfcgcn.config.registry import SELECTED, Config
 from nfcgcn.data.splits import RANDOM, redraw
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Split
-from nfcgcn.method.model import NFCGCN
 from nfcgcn.randomness import generator
 from nfcgcn.settings import one_line
 from nfcgcn.training import DivergedError, Epoch, fit
@@ -32,95 +31,10 @@ DRAWS, FINALISTS = 3, 2
 """On so many draws of training and validation nodes candidates are compared, after the first draw only the best."""
 PATIENCE = 20
 """A run ends after so many epochs without a better one; none is begun for which fewer would be left."""
-FINE = 8
-"""The size of small windows."""
 TOO_FEW = 10
 """With fewer validation nodes nothing is tried: one node would make a difference of over ten points."""
 FEW_NODES, FEW_LABELS = 50, 10
 """With fewer validation nodes, or fewer training labels per class, a choice is hardly more than chance."""
-Outcome = Literal["chosen", "not better", "failed", "not tried"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run of a candidate."""
-
-    config: Config
-    history: Sequence[Epoch]
-    note: str = ""
-    """Why it failed, if it did."""
-    whole: bool = True
-    """Whether it ended by itself, and not with the budget."""
-
-    @property
-    def work(self) -> float:
-        """The work of all its epochs."""
-        return len(self.history) * _work_per_epoch(self.config)
-
-    @property
-    def best(self) -> Epoch:
-        """The best epoch, by the rule that training follows."""
-        return max(self.history, key=self.config.training.stopping.merit)
-
-    @property
-    def score(self) -> float:
-        """The best validation figure of any epoch, less a thousandth of the lowest loss, to tell equals apart.
-
-        The figure is the score by which training chooses its best epoch; accuracy, where that is the loss.
-        """
-        # On four to six splits of five graphs, what this chose on one split did better on the others than what the
-        # accuracy of the best epoch by loss chose, by 0.0 to 0.4 points.
-        if self.note or not self.history:
-            return -math.inf
-        highest = max(_figure(self.config, e) for e in self.history)
-        return highest - 1e-3 * min(e["val_loss"] for e in self.history)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Settings that differ from the suggested ones, why they may do better, and what became of them."""
-
-    config: Config
-    changes: Mapping[str, Any]
-    reason: str
-    trials: tuple[Trial, ...] = ()
-    outcome: Outcome = "not tried"
-    """The budget may end before all are tried."""
-
-    @property
-    def score(self) -> float:
-        """The mean score of its runs."""
-        return float(np.mean([t.score for t in self.trials])) if self.trials else -math.inf
-
-    @property
-    def accuracy(self) -> float | None:
-        """The mean over its runs of the highest validation accuracy; None if one failed."""
-        if self.score == -math.inf:
-            return None
-        return float(np.mean([max(e["val_accuracy"] for e in t.history) for t in self.trials]))
-
-    @property
-    def figure(self) -> float | None:
-        """The mean over its runs of the best value of the figure by which candidates are compared."""
-        if self.score == -math.inf:
-            return None
-        # Where the lowest value is best, training turns its sign.
-        return abs(float(np.mean([max(_figure(self.config, e) for e in t.history) for t in self.trials])))
-
-    def describe(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "changes": dict(self.changes),
-            "reason": self.reason,
-            "outcome": self.outcome,
-            "note": next((t.note for t in self.trials if t.note), ""),
-            "draws": len(self.trials),
-            "epochs": sum(len(t.history) for t in self.trials),
-            "val_accuracy": self.accuracy,
-            "figure": self.figure,
-            "score": None if self.accuracy is None else self.score,
-            "scores": None if self.accuracy is None else [t.score for t in self.trials],
-        }
 
 
 @dataclass(frozen=True)
@@ -157,19 +71,6 @@ class Selection:
         }
 
 
-def compared_by(config: Config) -> str:
-    """Return the name of the validation figure by which candidates are compared."""
-    monitor = config.training.monitor
-    return "accuracy" if monitor == "loss" else monitor
-
-
-def _figure(config: Config, epoch: Epoch) -> float:
-    """Return the validation figure of an epoch by which candidates are compared; the larger, the better."""
-    if compared_by(config) == "accuracy":
-        return epoch["val_accuracy"]
-    return config.training.stopping.merit(epoch)[0]
-
-
 def select(
     graph: Graph,
     config: Config,
@@ -182,8 +83,8 @@ def select(
 ) -> Selection:
     """Choose settings for `graph` by their accuracy on validation nodes, starting from those of `config`.
 
-    Of each run the highest accuracy counts (or the best value of another score, if ``monitor`` names one), of equal
-    ones the lower loss; the best two candidates are compared on up to three draws of training and validation nodes.
+    Of each run the highest accuracy counts (or the best value of another score, if ``monitor`` names one), less a tenth
+    of its lowest loss; the best two candidates are compared on up to three draws of training and validation nodes.
     Nodes are split, and models made, as a run with this `seed` does; the labels of test nodes are never read. Settings
     in ``held`` keep their values.
     Takes at most the work of three runs with `config`. ``on_epoch`` is called with the number of the candidate and its
@@ -215,57 +116,6 @@ def select(
         cost=cost,
         seconds=time.perf_counter() - start,
     )
-
-
-def candidates(graph: Graph, config: Config, held: Collection[str] = ()) -> Iterator[Candidate]:
-    """List what may do better than the suggested settings; what changes a setting that is held is left out.
-
-    None takes longer per epoch than the suggested settings.
-    """
-    few = "with few labels, more dropout and decay keep a model from learning them by heart"
-    dropout, decay = {"dropout": 0.8, "map_dropout": 0.8}, {"weight_decay": 5e-3}
-    options: list[tuple[dict[str, Any], str]] = [(dropout, few), (decay, few), ({**dropout, **decay}, few)]
-    if MODELS[config.name].model is NFCGCN:
-        kernel_size, stride = window(graph.num_features, FINE, FINE)
-        finer = {"kernel_size": kernel_size.value, "stride": stride.value}
-        alone = {"bandwidth": 1}
-        strong = {**dropout, **finer}
-        noise, windows = "drawn neighbours add noise where they are many", "smaller windows tell more features apart"
-        as_gcn = {"bandwidth": 1, "kernel_size": 1, "stride": 1, "filters": 1}
-        # With 16 splits of Amazon Photo and of Coauthor CS, and one slot, the suggested decay did better on validation
-        # nodes than a stronger one, by 0.2 and 0.1 points. As a GCN, Coauthor CS gained 0.2 points over the others on
-        # validation nodes of 12 splits; the other graphs gained nothing.
-        options = [
-            (alone, noise),
-            ({**strong, **decay}, f"{few}; {windows}"),
-            ({**alone, **strong}, f"{noise}; more dropout keeps a model from learning few labels by heart; {windows}"),
-            ({**as_gcn, **dropout}, "one slot, one filter and windows of one feature: a GCN, with more dropout"),
-        ]
-    for changes, reason in options:
-        if changed := _changed(config, changes, held):
-            yield Candidate(*changed, reason)
-
-
-def _changed(config: Config, changes: Mapping[str, Any], held: Collection[str]) -> tuple[Config, dict[str, Any]] | None:
-    """Return the settings with `changes`, and what really changes; None if nothing does or may."""
-    known = config.values
-    real = {name: value for name, value in changes.items() if known.get(name, value) != value}
-    if not real or not real.keys().isdisjoint(held):
-        return None
-
-    def changed(part: Any) -> Any:
-        return replace(part, **{f.name: real[f.name] for f in fields(part) if f.name in real})
-
-    try:
-        return replace(config, model=changed(config.model), training=changed(config.training)), real
-    except ConfigError:  # settings that exclude each other
-        return None
-
-
-def _work_per_epoch(config: Config) -> float:
-    """Return how much work an epoch is; with few slots it is less."""
-    # From times of an epoch. By settings, not by a clock, so that every machine tries the same candidates.
-    return 4.0 + int(config.values.get("bandwidth", 0))
 
 
 class _OutOfBudgetError(Exception):
@@ -316,12 +166,12 @@ class _Race:
         training = self.config.training
         patience = math.inf if training.patience is None else training.patience
         epochs = max(len(trial.history), min(training.epochs, trial.best["epoch"] + patience))
-        return epochs * _work_per_epoch(self.config)
+        return epochs * work_per_epoch(self.config)
 
     def _run(self, number: int, candidate: Candidate, draw: int, most: float) -> Candidate:
         """Train a candidate on one of the draws; unchanged if the budget does not allow a run."""
         config, history = candidate.config, list[Epoch]()
-        each = _work_per_epoch(config)
+        each = work_per_epoch(config)
         if most < PATIENCE * each:
             return candidate
 

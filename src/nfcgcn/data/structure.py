@@ -57,7 +57,8 @@ def structural_features(adjacency: Any, features: Structure = DEFAULT) -> sp.csr
     if features not in STRUCTURES:
         raise ConfigError(unknown("kind of features", features, STRUCTURES))
     if not sp.issparse(adjacency) or adjacency.shape[0] != adjacency.shape[1]:
-        got = list(adjacency.shape) if sp.issparse(adjacency) else type(adjacency).__name__
+        remedy = f"{type(adjacency).__name__}; scipy.sparse.csr_array makes one of an array"
+        got = list(adjacency.shape) if sp.issparse(adjacency) else remedy
         raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
     matrix = sp.csr_array(adjacency, dtype=np.float64)
     if (matrix.data < 0).any() or not np.isfinite(matrix.data).all():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.evaluation import confusion
+from nfcgcn.explore.scene import MOST_NODES, is_whole
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.inference.explanation import ClassExplanation
 
@@ -19,7 +20,8 @@ MOST_LISTED = 50
 def describe_mistakes(subject: Subject, part: str) -> dict[str, Any]:
     """Return the confusion matrix of one part of the split, or of "all", with the nodes in each cell.
 
-    The nodes of a cell come with the most confident first.
+    The nodes of a cell come with the most confident first: all of them if the picture shows the whole graph, and the
+    first `MOST_LISTED` with their names.
     """
     assert subject.predicted is not None  # noqa: S101
     assert subject.confidence is not None  # noqa: S101
@@ -32,13 +34,14 @@ def describe_mistakes(subject: Subject, part: str) -> dict[str, Any]:
     count = len(subject.classes)
     wrong = nodes[labels[nodes] != predicted[nodes]]
     cells: dict[str, list[int]] = {}
+    most = MOST_NODES if is_whole(subject) else MOST_LISTED
     if count <= MOST_CLASSES:
         for node in nodes.tolist():
             listed = cells.setdefault(f"{labels[node]}-{predicted[node]}", [])
-            if len(listed) < MOST_LISTED:
+            if len(listed) < most:
                 listed.append(node)
     matrix = confusion(labels[nodes], predicted[nodes], count).tolist() if count <= MOST_CLASSES else None
-    named = sorted({*wrong[:MOST_LISTED].tolist(), *(node for cell in cells.values() for node in cell)})
+    named = sorted({*wrong[:MOST_LISTED].tolist(), *(node for cell in cells.values() for node in cell[:MOST_LISTED])})
     return {
         "part": part,
         "num_nodes": len(nodes),

@@ -126,7 +126,7 @@ def describe_reasons(subject: Subject, node: int, target: int) -> dict[str, Any]
         "baseline": e.baseline,
         "cards": [list(card) for card in reasons.cards],
         "how": list(reasons.how),
-        "count": len(reasons.rows),
+        "count": int(e.contributions.count_nonzero()),
         "reasons": [
             {
                 "node": j,

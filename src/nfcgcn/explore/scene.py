@@ -19,7 +19,7 @@ MOST_AROUND = 1_500
 UNSURE = 0.6
 """A node whose most probable class has a lower probability is unsure."""
 MOST_FOUND = 20
-MOST_FEATURES = 5_000
+MOST_FEATURES = 50_000
 """Names of features that the page is told; of more it knows the numbers alone."""
 
 
@@ -91,10 +91,11 @@ def around(subject: Subject, node: int) -> Ints:
 
 
 def search(subject: Subject, text: str) -> list[dict[str, Any]]:
-    """List the nodes whose names hold `text`, those that begin with it first."""
+    """List the nodes whose names hold `text`: those that are called so first, then those that begin with it."""
     wanted = text.casefold()
-    found = [(not name.startswith(wanted), i) for i, name in enumerate(_folded(subject)) if wanted in name]
-    return [subject.brief(i) for _, i in sorted(found)[:MOST_FOUND]]
+    names = enumerate(_folded(subject))
+    found = [(name != wanted, not name.startswith(wanted), i) for i, name in names if wanted in name]
+    return [subject.brief(i) for *_, i in sorted(found)[:MOST_FOUND]]
 
 
 def _folded(subject: Subject) -> list[str]:

@@ -54,6 +54,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
     """Seconds until a silent connection is closed."""
+    wbufsize = -1
+    """Head and content leave together: sent one by one, the second would wait for the first to be confirmed."""
 
     def do_GET(self) -> None:
         """Send the page or the graph."""
@@ -126,6 +128,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
+        self.wfile.flush()
 
     def version_string(self) -> str:
         """Name no version."""

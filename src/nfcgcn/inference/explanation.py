@@ -18,6 +18,7 @@ from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, make_path
 from nfcgcn.kernels.threads import one_pool
+from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
 
 Method = Literal["exact", "integrated gradients"]
@@ -92,10 +93,11 @@ class Explanation:
         cells = self.contributions.tocoo()
         order = np.lexsort((cells.col, cells.row, -np.abs(cells.data)))
         order = order[cells.data[order] != 0][:count]
-        return [
-            Contribution(int(j), int(d), float(self.features[j, d]), float(c))
-            for j, d, c in zip(cells.row[order], cells.col[order], cells.data[order], strict=True)
-        ]
+        if not len(order):
+            return []
+        rows, columns = cells.row[order], cells.col[order]
+        parts = (rows, columns, self.features[rows, columns], cells.data[order])
+        return [Contribution(*part) for part in zip(*(np.asarray(part).tolist() for part in parts), strict=True)]
 
     def _repr_html_(self) -> str:
         """Return a table of the largest contributions for notebooks."""
@@ -130,6 +132,7 @@ class ClassExplanation:
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
+@enough_memory()
 @one_pool()
 @torch.enable_grad()
 def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int | None = None) -> Explanation:
@@ -177,6 +180,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int
     )
 
 
+@enough_memory()
 @one_pool()
 @torch.enable_grad()
 def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None = None) -> list[ClassExplanation]:

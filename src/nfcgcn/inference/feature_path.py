@@ -86,7 +86,7 @@ class MapPath(FeaturePath):
                 "explain it on a graph with the features it was trained on"
             )
         # The table that prediction draws, whatever device the model is on.
-        everywhere = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
+        everywhere = copy.deepcopy(model.nfc).cpu().eval().table(model.scale(graph.x), graph.edges).numpy()
         self.model = _double(model)
         self.config = model.config
         self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
@@ -219,13 +219,15 @@ class PlainPath(FeaturePath):
             self.hops[self.hops < 0] = graph.num_nodes  # not connected, and yet they may affect the scores
         # With one more ring of nodes, those that affect the scores have their true degrees.
         around = np.flatnonzero((self.hops >= 0) | (count_hops(graph, nodes, (most or 0) + 1) >= 0))
-        self.size = (len(around), graph.num_features)
+        counted = np.flatnonzero(self.hops >= 0)
+        rows = _scaled(model, graph, counted)
+        self.model, columns = _narrowed(_double(model), np.unique(rows.indices))
+        self.size = (len(around), len(columns))
         if self.size[0] * self.size[1] > MOST_DENSE:
             raise GraphError(
                 f"the scores depend on {self.size[0]} nodes with {self.size[1]} features each, too many for memory; "
                 "explain other nodes, or a model with fewer layers"
             )
-        self.model = _double(model)
         self.local = torch.from_numpy(np.searchsorted(around, nodes))
         local = graph.adjacency[around][:, around].tocoo()
         edge_index = torch.from_numpy(np.stack([local.col, local.row]).astype(np.int64))
@@ -238,15 +240,14 @@ class PlainPath(FeaturePath):
             vectors = model.embedding(graph.x, graph.edge_index).cpu()[torch.from_numpy(around)].double()
             self.model.embedding = lambda *_: vectors
         if isinstance(model, NFCGCN) and isinstance(self.model, NFCGCN):
-            drawn = copy.deepcopy(model).cpu().eval().nfc.table(model.scale(graph.x), graph.edges).numpy()
+            drawn = copy.deepcopy(model.nfc).cpu().eval().table(model.scale(graph.x), graph.edges).numpy()
             slots = _local_table(drawn[around], around)
             self.model.nfc.table = lambda *_: slots
-        counted = np.flatnonzero(self.hops >= 0)
-        rows = _scaled(model, graph, counted)
         self.model.config = replace(self.model.config, feature_scale="given")
         self.node = np.repeat(counted, np.diff(rows.indptr))
         self.feature = rows.indices.astype(np.int64)
-        self.place = torch.from_numpy(np.searchsorted(around, self.node)), torch.from_numpy(self.feature)
+        places = np.searchsorted(around, self.node), np.searchsorted(columns, self.feature)
+        self.place = torch.from_numpy(places[0]), torch.from_numpy(places[1])
         self.values = torch.from_numpy(rows.data)
         self.shape = graph.features.shape
 
@@ -316,6 +317,26 @@ def reach(model: NodeClassifier) -> int | None:
 def _double(model: M) -> M:
     model = copy.deepcopy(model).cpu().double().eval()
     return model.requires_grad_(False)
+
+
+def _narrowed(model: NodeClassifier, used: Ints) -> tuple[NodeClassifier, Ints]:
+    """Let a model read the features that are `used` alone, and return it with these.
+
+    Every model but NFC-GCN, whose windows slide over all features, reads a feature through weights of its own, so that
+    one which is 0 for all nodes makes no difference. The weights of features are those whose shape depends on how many
+    there are; a model that cannot be made anew from its settings keeps them all.
+    """
+    can_be_made = isinstance(model.config, getattr(type(model).__init__, "config_class", ()))
+    if isinstance(model, NFCGCN) or not can_be_made or 2 * len(used) > model.in_channels:
+        return model, np.arange(model.in_channels)
+    with torch.device("meta"):
+        pair = [type(model)(size, 2, config=model.config) for size in (model.in_channels, model.in_channels + 1)]
+    shapes = [{name: weight.shape for name, weight in one.named_parameters()} for one in pair]
+    for name, weight in model.named_parameters():
+        for axis, sizes in enumerate(zip(shapes[0][name], shapes[1][name], strict=True)):
+            if sizes[0] != sizes[1]:
+                weight.data = weight.data.index_select(axis, torch.from_numpy(used.astype(np.int64)))
+    return model, used
 
 
 def _scaled(model: NodeClassifier, graph: Graph, nodes: Ints) -> sp.csr_array:

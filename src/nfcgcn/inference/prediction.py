@@ -17,6 +17,7 @@ from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.inference.pieces import Layer, compute, in_pieces
 from nfcgcn.kernels.threads import one_pool
+from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import NodeFeatureConv
@@ -48,6 +49,7 @@ class Prediction:
         return np.take_along_axis(self.spread, self.classes[:, None], axis=1).squeeze(1)
 
 
+@enough_memory()
 @one_pool()
 @torch.no_grad()
 def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str = "cpu") -> Ints:
@@ -62,6 +64,7 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
     return classes
 
 
+@enough_memory()
 @one_pool()
 @torch.no_grad()
 def predict_with_confidence(
@@ -90,6 +93,7 @@ def _scores(model: NodeClassifier, graph: Graph, device: torch.device | str) -> 
     return scores
 
 
+@enough_memory()
 @one_pool()
 @torch.no_grad()
 def predict_proba(
@@ -125,6 +129,7 @@ def predict_proba(
     return Prediction(mean, np.sqrt(squares / max(num_draws - 1, 1)), num_draws)
 
 
+@enough_memory()
 @one_pool()
 @torch.no_grad()
 def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[np.float64]:
@@ -134,6 +139,7 @@ def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[
         return softmax(model, _scores(model, graph, "cpu"))
 
 
+@enough_memory()
 @one_pool()
 @torch.no_grad()
 def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device: torch.device | str = "cpu") -> Floats:

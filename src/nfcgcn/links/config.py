@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from typing import Any, Literal
 
-import numpy as np
-
 from nfcgcn.config.registry import MODELS, Config, SplitConfig, suggest
+from nfcgcn.config.sizes import check_sizes, with_outputs
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.graph import Graph
 from nfcgcn.links.decoders import DecoderName, make_decoder
@@ -18,7 +17,7 @@ from nfcgcn.links.model import LinkModel
 from nfcgcn.links.negatives import Negatives
 from nfcgcn.links.splits import TEST_RATIO, VAL_RATIO
 from nfcgcn.randomness import torch_randomness
-from nfcgcn.settings import Settings, build_configs, rate, setting, settings_of
+from nfcgcn.settings import MOST_CHANNELS, MOST_EPOCHS, Settings, build_configs, rate, setting, settings_of
 from nfcgcn.training import TrainingConfig
 
 if sys.version_info >= (3, 11):
@@ -35,8 +34,8 @@ class LinkConfig(Settings):
     """How nodes' vectors become scores of pairs, and how they are trained."""
 
     decoder: DecoderName = setting("cosine", "what makes a score of two nodes' vectors")
-    channels: int = setting(64, "numbers of each node's vector: the encoder's outputs", low=1)
-    decoder_channels: int = setting(64, "decoder mlp: outputs of its hidden layer", low=1)
+    channels: int = setting(64, "numbers of each node's vector: the encoder's outputs", low=1, high=MOST_CHANNELS)
+    decoder_channels: int = setting(64, "decoder mlp: outputs of its hidden layer", low=1, high=MOST_CHANNELS)
     decoder_dropout: float = rate(0.0, "decoder mlp: dropout on its inputs")
     hide: float = setting(
         0.5,
@@ -49,7 +48,7 @@ class LinkConfig(Settings):
     num_negatives: int = setting(1, "pairs without an edge per edge in training", low=1)
     test_negatives: Negatives = setting("uniform", "pairs without an edge in validation and testing, one per edge")
     variational: Sampling = setting("none", "normal: sample vectors in training, as a variational auto-encoder does")
-    epochs: int = setting(300, "steps at most", low=1)
+    epochs: int = setting(300, "steps at most", low=1, high=MOST_EPOCHS)
     learning_rate: float = setting(0.01, "Adam's step size", above=0)
     weight_decay: float = setting(0.0, "L2 penalty on the weights that encoder and decoder choose for it", low=0)
     monitor: Monitor = setting("auc", "validation figure by which the best epoch is chosen")
@@ -104,10 +103,26 @@ class LinkSetup:
         """Make the model for `graph`; a graph without features, or too large for the memory, is refused."""
         if graph.num_nodes < 3 or not graph.num_edges:
             raise GraphError(f"'{graph.name}' has no edges to learn from; link prediction needs some")
-        outputs = tuple(map(str, range(self._outputs)))
-        bare = replace(graph, labels=np.full(graph.num_nodes, -1, np.int64), class_names=outputs, given=None)
-        self._encoder.build(bare, seed)  # which refuses what cannot be trained
+        self._encoder.check_memory(with_outputs(graph, 1))
+        check_sizes(
+            self.links,
+            lambda links: replace(self, links=links)._memory(graph),
+            f"{self.name} on '{graph.name}'",
+            also=f" with {graph.num_nodes:,} nodes, {graph.num_features:,} features and {graph.num_edges:,} edges",
+            remedy="choose another --model",
+        )
+        self._encoder.build(with_outputs(graph, self._outputs), seed)  # which refuses what cannot be trained
         return self.build_for(graph.num_features, seed=seed)
+
+    def _memory(self, graph: Graph) -> float:
+        """Estimate how many bytes training takes at least: the encoder, the decoder, and the pairs of a step."""
+        c = self.links
+        hidden = {"mlp": c.decoder_channels, "bilinear": c.channels}.get(c.decoder, 0)
+        scored = graph.num_edges * (1 - c.val_ratio - c.test_ratio) * (c.hide or 1)
+        scored = min(scored, c.batch_size or scored) if c.hide else scored
+        # Of a pair its two ends, four times, as it is drawn and handed on, and their vectors.
+        pairs = (1 + c.num_negatives) * scored * (64 + 4 * (2 * c.channels + hidden))
+        return self._encoder.memory(with_outputs(graph, self._outputs)) + 20 * c.channels * hidden + pairs
 
     def build_for(self, num_features: int, *, seed: int) -> LinkModel:
         """Make the model for any graph with so many features; `seed` decides its weights and neighbours."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nfcgcn.errors import NFCError, OutOfMemoryError
 from nfcgcn.evaluation import Summary, environment, summarise
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.links.config import LinkSetup
@@ -18,6 +19,7 @@ from nfcgcn.links.scores import SCORES, Doubles, measure
 from nfcgcn.links.splits import EdgeSplit, pairs_of
 from nfcgcn.links.training import LinkEpoch, LinkRun, fit
 from nfcgcn.randomness import generator
+from nfcgcn.training.values import DivergedError
 
 LinkScores = dict[str, Summary | None]
 """Every figure on test edges by name, over all seeds; None where there are too few pairs for it."""
@@ -57,6 +59,14 @@ def judge(run: LinkRun, graph: Graph, *, device: torch.device | str = "cpu") -> 
     return Judged(run, others, edges, rest)
 
 
+class UnfinishedLinksError(NFCError):
+    """A run failed after others of its series had ended well."""
+
+    def __init__(self, message: str, judged: list[Judged]) -> None:
+        super().__init__(message)
+        self.judged = judged
+
+
 def repeat(
     graph: Graph,
     setup: LinkSetup,
@@ -68,7 +78,8 @@ def repeat(
 ) -> list[Judged]:
     """Train once per seed, each with its own split unless ``splits`` are given, and judge each on its test edges.
 
-    An interruption ends the series; what was trained until then is judged.
+    An interruption ends the series; what was trained until then is judged. A run that fails ends it with an error,
+    which has the runs before it.
     """
     judged: list[Judged] = []
     for number, seed in enumerate(seeds):
@@ -80,6 +91,10 @@ def repeat(
             if not judged:
                 raise
             break
+        except (DivergedError, OutOfMemoryError) as error:
+            if not judged:
+                raise
+            raise UnfinishedLinksError(str(error), judged) from error
         judged.append(judge(run, graph, device=device))
         if run.interrupted:
             break

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+
+from nfcgcn.training.scores import area_under_roc
 
 Doubles = npt.NDArray[np.float64]
 HITS = (20, 50, 100)
@@ -19,8 +20,7 @@ SCORES = {
 
 def auc(edges: Doubles, others: Doubles) -> float:
     """Return the area under the ROC curve from the scores of edges and of pairs without one; ties count half."""
-    ranks = rankdata(np.concatenate([edges, others]))[: len(edges)]
-    return float((ranks.sum() - len(edges) * (len(edges) + 1) / 2) / (len(edges) * len(others)))
+    return area_under_roc(edges, others)
 
 
 def average_precision(edges: Doubles, others: Doubles) -> float:

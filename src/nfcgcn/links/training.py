@@ -32,6 +32,7 @@ from nfcgcn.links.model import LinkModel
 from nfcgcn.links.negatives import NegativeSampler
 from nfcgcn.links.scores import auc, average_precision
 from nfcgcn.links.splits import EdgeSplit, split_edges, with_edges
+from nfcgcn.memory import enough_memory
 from nfcgcn.randomness import generator, torch_randomness
 from nfcgcn.training.adam import Adam
 from nfcgcn.training.values import DivergedError
@@ -106,6 +107,7 @@ def fit_links(
     return fit(graph, setup, split=split, seed=seed, device=device, on_epoch=on_epoch)
 
 
+@enough_memory()
 @one_pool()
 def fit(
     graph: Graph,

@@ -10,7 +10,7 @@ from torch import nn
 
 from nfcgcn.method.graph_conv import Linear
 from nfcgcn.method.sampling import NeighbourDraw
-from nfcgcn.settings import Settings, rate, setting, settings_of
+from nfcgcn.settings import Settings, depth, rate, setting, settings_of
 
 OwnFeatures = Literal["none", "mlp"]
 
@@ -42,7 +42,7 @@ class DrawConfig(Settings):
 class StackConfig(Settings):
     """The settings of a stack of node-feature convolutions, which the paper leaves as future work."""
 
-    conv_layers: int = setting(1, "not the paper's unless 1: node-feature convolutions, one after the other", low=1)
+    conv_layers: int = depth(1, "not the paper's unless 1: node-feature convolutions, one after the other")
 
 
 ADDITIONS = {

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nfcgcn.graph import csr_tensor
 from nfcgcn.method.classifier import NodeClassifier
+from nfcgcn.method.operations import drop_edges, propagate
 
 
 class Hops(NamedTuple):
@@ -43,20 +44,21 @@ def first_rows(x: Tensor, count: int) -> Tensor:
 
 
 class LayeredClassifier(NodeClassifier):
-    """A model that can be called with :class:`Hops`, and computed layer by layer.
+    r"""A model of graph convolutions, which can be called with :class:`Hops`, and computed layer by layer.
 
-    Its scores are ``complete`` of ``read``, with a propagation along the edges before each ``onward`` but the first::
+    .. math:: H^{(l)} = \hat A \, \sigma(H^{(l-1)}) W^{(l)}, \; l = 2 \ldots K, \qquad H^{(1)} = \hat A H^{(0)} W^{(1)}
 
-        h, own = split(read(x, edges))
-        for number in range(num_hops):
-            h = propagate(onward(h, number) if number else h, hop(edges, number))
-        scores = complete(h, own)
+    where :math:`\sigma`, ``rectify``, is a ReLU and dropout, ``read`` returns :math:`H^{(0)} W^{(1)}`, and ``complete``
+    makes class scores of :math:`H^{(K)}`.
     """
+
+    layers: nn.ModuleList
+    """The graph convolutions, first to last."""
 
     @property
     @abstractmethod
     def num_hops(self) -> int:
-        """How many graph convolutions there are."""
+        """How many graph convolutions there are, ``K``."""
 
     @property
     def embed_hops(self) -> int:
@@ -72,9 +74,29 @@ class LayeredClassifier(NodeClassifier):
         """Return the columns that are propagated, and those about the node alone."""
 
     @abstractmethod
-    def onward(self, h: Tensor, number: int) -> Tensor:
-        """Return what propagation `number`, 1 or more, reads, from what the one before it wrote."""
+    def rectify(self, h: Tensor) -> Any:
+        """Return what a graph convolution but the first reads, from what the one before it wrote."""
 
     @abstractmethod
     def complete(self, h: Tensor, own: Tensor) -> Tensor:
         """Return class scores from what the last propagation wrote."""
+
+    def finish(self, h: Tensor, edges: Any) -> Tensor:
+        """Return the class scores that follow from what :meth:`read` returned."""
+        h, own = self.split(h)
+        return self.complete(self.convolve(h, edges, self.num_hops), own)
+
+    def convolve(self, h: Tensor, edges: Any, num_hops: int) -> Tensor:
+        """Return ``H`` after so many graph convolutions, before its ReLU, from ``H(0) W(1)``."""
+        if not num_hops:
+            return h
+        edges = drop_edges(edges, self.config.edge_dropout, self.training)
+        h = propagate(h, hop(edges, 0), self.config.self_weight)
+        for number in range(1, num_hops):
+            h = self.layers[number](self.rectify(h), hop(edges, number))
+        return h
+
+    def onward(self, h: Tensor, number: int) -> Tensor:
+        """Return what propagation `number`, 1 or more, reads, from what the one before it wrote."""
+        projected: Tensor = self.layers[number].project(self.rectify(h))  # type: ignore[operator]
+        return projected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,11 @@ from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.additions import AdditionsConfig, StackConfig, own_layers
 from nfcgcn.method.classifier import ClassifierConfig
 from nfcgcn.method.graph_conv import GraphConv, Linear
-from nfcgcn.method.hops import LayeredClassifier, first_rows, hop
+from nfcgcn.method.hops import LayeredClassifier, first_rows
 from nfcgcn.method.node_feature_conv import NodeFeatureConv, NodeFeatureConvConfig
-from nfcgcn.method.operations import add_bias, drop_edges, dropout, multiply, propagate
+from nfcgcn.method.operations import add_bias, dropout, multiply
 from nfcgcn.method.stacked_conv import StackedConv
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import depth, rate, setting, takes
 
 Classifier = Literal["none", "linear"]
 
@@ -30,7 +30,7 @@ class NFCGCNConfig(AdditionsConfig, StackConfig, NodeFeatureConvConfig, Classifi
     """The settings of NFC-GCN, named as its arguments."""
 
     hidden_channels: int = setting(16, "outputs of each graph convolution but the last", low=1)
-    num_layers: int = setting(2, "graph convolutions (K), from 0 up", low=0)
+    num_layers: int = depth(2, "graph convolutions (K), from 0 up", low=0)
     representation_dropout: float = rate(0.0, "dropout on the node-feature convolution's output")
     dropout: float = rate(0.5, "dropout on the inputs of graph convolutions 2 to K")
     classifier: Classifier = setting("none", "a further layer from classes to classes")
@@ -105,9 +105,7 @@ class NFCGCN(LayeredClassifier):
 
         With ``needed``, node numbers, only these rows of ``H(0)`` are valid: ignore scores that depend on other rows.
         """
-        if len(self.stack):  # all of its convolutions share one draw
-            neighbours = self.nfc.table(self.scale(x), edge_index, neighbours)
-        return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index, neighbours)
+        return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index)
 
     def read(
         self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None, *, needed: Tensor | None = None
@@ -117,13 +115,52 @@ class NFCGCN(LayeredClassifier):
         With ``own_features``, ``X V(1)`` stands beside it, in the last columns.
         """
         x, drop = self.scale(x), self.config.representation_dropout
-        h: Tensor = self.nfc.project(
-            x, edge_index, self.first_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
-        )
+        if len(self.stack):
+            h = multiply(self._convolve_stack(x, edge_index, neighbours), self.last_matrix)
+        else:
+            h = self.nfc.project(
+                x, edge_index, self.last_matrix, neighbours=neighbours, needed=needed, hidden_dropout=drop
+            )
         if not len(self.own):
             return h
         x = first_rows(x, h.shape[0])
         return torch.cat([h, self.own[0](dropout(x, self.config.map_dropout, self.training))], dim=1)
+
+    def _convolve_stack(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None) -> Tensor:
+        """Return the last convolution's output of a stack; all of its convolutions share one draw."""
+        neighbours = self.nfc.table(x, edge_index, neighbours)
+        h = self.nfc.project(x, edge_index, self.first_matrix, neighbours=neighbours)
+        for before, layer in enumerate(self.stack):
+            if before:
+                h = multiply(h, layer.matrix)  # type: ignore[arg-type]
+            h = layer(dropout(F.relu(h), self.config.map_dropout, self.training), neighbours)
+        return dropout(h, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
+
+    def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``H(0) W`` and ``X V(1)``, which :meth:`read` put side by side."""
+        width = self.last_matrix.shape[1]
+        return (h[:, :width], h[:, width:]) if len(self.own) else (h, h[:, :0])
+
+    def rectify(self, h: Tensor) -> Tensor:
+        """Return ``dropout(ReLU(H))``."""
+        return dropout(F.relu(h), self.config.dropout, self.training)  # type: ignore[no-any-return]
+
+    def complete(self, h: Tensor, own: Tensor) -> Tensor:
+        """Return the class scores that follow from ``H(K)`` before its ReLU and from ``X V(1)``."""
+        scores = self._classify(h)
+        if not len(self.own):
+            return scores
+        alone: Tensor = self.own[1](self.rectify(own))
+        return scores + alone[: scores.shape[0]]
+
+    def _classify(self, h: Tensor) -> Tensor:
+        """Return the class scores that follow from ``H(K)`` before its ReLU, or for ``K = 0`` from ``H(0) W``."""
+        if self.classifier is None:
+            return h
+        if not len(self.layers):
+            return add_bias(h, self.classifier.bias)
+        scores: Tensor = self.classifier(F.relu(h))
+        return scores
 
     @property
     def num_hops(self) -> int:
@@ -135,83 +172,16 @@ class NFCGCN(LayeredClassifier):
         """How many of them come before what :meth:`embed` returns."""
         return max(0, len(self.layers) - (self.classifier is None))
 
-    def finish(self, h: Tensor, edge_index: Any, neighbours: Tensor | None = None) -> Tensor:
-        """Return the class scores that follow from what :meth:`read` returns; a stack needs the neighbour table."""
-        h, own = self.split(h)
-        if neighbours is not None and len(self.stack):
-            h = multiply(self._deepen(h, neighbours), self.last_matrix)
-        alone = self._alone(own)
-        return self._sum(self._convolve(h, edge_index), alone)
-
-    def _deepen(self, h: Tensor, neighbours: Tensor) -> Tensor:
-        """Return the last convolution's output, from what :meth:`read` returns of the first."""
-        for before, layer in enumerate(self.stack):
-            if before:
-                h = multiply(h, layer.matrix)  # type: ignore[arg-type]
-            h = layer(dropout(F.relu(h), self.config.map_dropout, self.training), neighbours)
-        return dropout(h, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
-
-    def split(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``H(0) W`` and ``X V(1)``, which :meth:`read` put side by side."""
-        width = self.first_matrix.shape[1]
-        return (h[:, :width], h[:, width:]) if len(self.own) else (h, h[:, :0])
-
-    def complete(self, h: Tensor, own: Tensor) -> Tensor:
-        """Return the class scores that follow from ``H(K)`` before its ReLU and from ``X V(1)``."""
-        return self._sum(h, self._alone(own))
-
-    def _alone(self, own: Tensor) -> Tensor | None:
-        """Return what ``X V(1)``, a node's own features, adds to its scores."""
-        if not len(self.own):
-            return None
-        alone: Tensor = self.own[1](dropout(F.relu(own), self.config.dropout, self.training))
-        return alone
-
-    def _sum(self, h: Tensor, alone: Tensor | None) -> Tensor:
-        scores = self._classify(h)
-        return scores if alone is None else scores + alone[: scores.shape[0]]
-
-    def _classify(self, h: Tensor) -> Tensor:
-        """Return the class scores that follow from ``H(K)`` before its ReLU, or for ``K = 0`` from ``H(0) W``."""
-        if self.classifier is None:
-            return h
-        if not len(self.layers):
-            return add_bias(h, self.classifier.bias)
-        scores: Tensor = self.classifier(F.relu(h))
-        return scores
-
-    def _convolve(self, h: Tensor, edge_index: Any, *, without_last: bool = False) -> Tensor:
-        """Return ``H(K)``, or ``H(K - 1)``, before the ReLU, from ``H(0) W(1)``."""
-        edge_index = drop_edges(edge_index, self.config.edge_dropout, self.training)
-        if len(self.layers):
-            h = propagate(h, hop(edge_index, 0), self.config.self_weight)
-        for number, layer in enumerate(self.layers[1 : -1 if without_last else None], 1):
-            h = layer(self._rectified(h), hop(edge_index, number))
-        return h
-
-    def onward(self, h: Tensor, number: int) -> Tensor:
-        """Return ``H(l) W(l + 1)`` from ``H(l)`` before its ReLU, for ``l`` of `number`."""
-        projected: Tensor = self.layers[number].project(self._rectified(h))  # type: ignore[operator]
-        return projected
-
-    def _rectified(self, h: Tensor) -> Tensor:
-        return dropout(F.relu(h), self.config.dropout, self.training)  # type: ignore[no-any-return]
-
     def embed(self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None) -> Tensor:
         """Return what the last layer reads: ``H(K-1)``, or ``H(0)`` for ``K < 2``, or ``H(K)`` before a classifier."""
-        if len(self.stack):
-            neighbours = self.nfc.table(self.scale(x), edge_index, neighbours)
-            h = self._deepen(self.split(self.read(x, edge_index, neighbours))[0], neighbours)
-            if not self.embed_hops:
-                return h
-            h = multiply(h, self.last_matrix)
-        elif not self.embed_hops:
-            laid_out: Tensor = self.nfc(self.scale(x), edge_index, neighbours=neighbours)
-            return dropout(laid_out, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
-        else:
+        if self.embed_hops:
             h, _ = self.split(self.read(x, edge_index, neighbours))
-        h = F.relu(self._convolve(h, edge_index, without_last=self.classifier is None))
-        return dropout(h, self.config.dropout, self.training) if self.classifier is None else h
+            return F.relu(self.convolve(h, edge_index, self.embed_hops))
+        x = self.scale(x)
+        if len(self.stack):
+            return self._convolve_stack(x, edge_index, neighbours)
+        h = self.nfc(x, edge_index, neighbours=neighbours)
+        return dropout(h, self.config.representation_dropout, self.training)  # type: ignore[no-any-return]
 
     def score_nodes(self, x: Tensor, edge_index: Edges, nodes: Tensor) -> Tensor:
         """Return the class scores of `nodes`; only nodes within ``K`` hops of them are convolved."""
@@ -229,7 +199,7 @@ class NFCGCN(LayeredClassifier):
 
     @property
     def last_matrix(self) -> Tensor:
-        """What the last convolution's output is multiplied by: the weights of the layer that follows."""
+        """What ``H(0)`` is multiplied by: the weights of the layer that follows."""
         if len(self.layers):
             return self.layers[0].weight  # type: ignore[return-value]
         assert self.classifier is not None  # noqa: S101

@@ -15,7 +15,7 @@ from nfcgcn.method.acceleration import accelerated, prepare
 from nfcgcn.method.additions import DrawConfig
 from nfcgcn.method.hops import Hops
 from nfcgcn.method.sampling import SlotOrder, neighbour_table, next_draw, order_slots
-from nfcgcn.settings import rate, setting, takes
+from nfcgcn.settings import MOST_SLOTS, rate, setting, takes
 
 Conv = Literal["1d", "2d"]
 Activation = Literal["none", "tanh", "relu"]
@@ -88,7 +88,7 @@ def projected(
 class NodeFeatureConvConfig(DrawConfig):
     """The settings of the node-feature convolution, named as its arguments."""
 
-    bandwidth: int = setting(6, "slots of a node's feature map (n), the node itself included", low=1)
+    bandwidth: int = setting(6, "slots of a node's feature map (n), the node itself included", low=1, high=MOST_SLOTS)
     filters: int = setting(64, "filters of the node-feature convolution (c)", low=1)
     kernel_size: int = setting(32, "features a filter sees at a time (k)", low=1)
     stride: int = setting(16, "features between two places of a filter (s)", low=1)

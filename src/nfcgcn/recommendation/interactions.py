@@ -25,8 +25,11 @@ from nfcgcn.data.formats.table import Cells, Table, require
 from nfcgcn.data.formats.tables import checked_ids, open_table
 from nfcgcn.errors import GraphError, NFCWarning, unknown
 from nfcgcn.graph import Ints
+from nfcgcn.settings import one_line
 
 Doubles = npt.NDArray[np.float64]
+MOST_RATING = 1e300
+"""The largest rating that can be asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +198,8 @@ def _read_pairs(
         raise GraphError(f"a column of {table.name} is named for two purposes; got {', '.join(names)}")
     if (rating is None) != (at_least is None):
         raise GraphError("--rating and --at-least go together: the column, and the least rating that counts as liked")
+    if at_least is not None and not abs(at_least) <= MOST_RATING:  # nor NaN
+        raise GraphError(f"--at-least must be a number of at most {MOST_RATING:g}, got {one_line(at_least)}")
     ends: tuple[list[Cells], list[Cells]] = ([], [])
     moments: list[Doubles] = []
     done = 0

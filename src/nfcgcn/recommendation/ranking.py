@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels.products import product
+from nfcgcn.memory import check_memory
 from nfcgcn.randomness import hash_seed, hashed
 
 CELLS = 2**22
@@ -60,6 +61,7 @@ def _top(
     among: Ints | None,
     device: torch.device,
 ) -> tuple[Ints, Floats]:
+    check_memory(12.0 * num_users * top, f"`top` {top}", "lower it")
     count = min(top, len(order))
     hidden = seen[:, order].tocsr()
     left_out = None

@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from nfcgcn.config.registry import MODELS, Config, SplitConfig
+from nfcgcn.config.sizes import check_sizes, with_outputs
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.graph import Floats, Ints
+from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.kernels.threads import one_pool
+from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.randomness import torch_randomness
 from nfcgcn.recommendation.bipartite import Bipartite, Layout, make_graph
@@ -94,7 +96,7 @@ class Recommender:
                 "give its first interactions"
             )
         named = None if among is None else np.array([self.log.items.find(name, "item") for name in among], np.int64)
-        lists, scores = self.top(np.array([number]), top=top, among=named)
+        lists, scores = self.top(np.array([number]), top=min(top, len(self.log.items)), among=named)
         pairs = zip(lists[0].tolist(), scores[0].tolist(), strict=True)
         return [Suggestion(self.log.items.names[item], score) for item, score in pairs if item >= 0]
 
@@ -122,12 +124,15 @@ class Recommender:
         return explain_suggestion(self.encoder, self.bipartite, self.log, self.vectors, user=user, item=item)
 
 
+def _config(settings: RecommenderSettings) -> Config:
+    return Config(settings.name, "recommend", settings.encoder, TrainingConfig(), SplitConfig())
+
+
 def build_encoder(settings: RecommenderSettings, num_features: int, *, seed: int) -> NodeClassifier:
     """Make the encoder; the seed decides its weights and neighbours."""
     channels = settings.training.channels
     if settings.name in MODELS:
-        config = Config(settings.name, "recommend", settings.encoder, TrainingConfig(), SplitConfig())
-        return config.build_for(num_features, channels, seed=seed)
+        return _config(settings).build_for(num_features, channels, seed=seed)
     make = ENCODERS[settings.name]
     with torch_randomness(seed, "weights"):
         assert "seed" not in inspect.signature(make).parameters  # noqa: S101
@@ -135,6 +140,30 @@ def build_encoder(settings: RecommenderSettings, num_features: int, *, seed: int
     return encoder
 
 
+def _check_memory(settings: RecommenderSettings, log: Interactions, layout: Layout) -> None:
+    """Refuse settings with which training would need more memory than there is, and name the one to blame."""
+    graph = make_graph(log, layout).graph
+    if settings.name in MODELS:
+        _config(settings).check_memory(with_outputs(graph, 1))
+    check_sizes(
+        settings.training,
+        lambda training: _memory(replace(settings, training=training), graph),
+        f"{settings.name} on '{graph.name}'",
+        also=f" with {len(log.users):,} users and {len(log.items):,} items",
+        remedy="leave out some, or choose another --model",
+    )
+
+
+def _memory(settings: RecommenderSettings, graph: Graph) -> float:
+    """Estimate how many bytes training takes at least: the encoder, all vectors, and the negatives that are drawn."""
+    c = settings.training
+    drawn = 0 if c.negatives == "all" else c.num_negatives * (24 + 4 * c.channels)  # of an interaction
+    if settings.name in MODELS:
+        return _config(settings).memory(with_outputs(graph, c.channels)) + drawn
+    return 20.0 * (graph.num_features + graph.num_nodes) * c.channels + drawn
+
+
+@enough_memory()
 def fit_recommender(
     log: Interactions,
     model: str = "nfc-gcn",
@@ -164,6 +193,7 @@ def fit_recommender(
         raise ConfigError(
             "there are no features to learn from; let `identity` be yes, or give tables of users and items"
         )
+    _check_memory(chosen, log, layout)
     parts = _hold_out(log, config.validation, seed)
     encoder = build_encoder(chosen, layout.num_features, seed=seed)
     first = _fit(encoder, parts[0], parts[1], layout, chosen, seed, device, config.epochs, on_epoch)

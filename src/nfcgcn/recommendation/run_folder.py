@@ -17,6 +17,7 @@ import safetensors.torch
 import scipy.sparse as sp
 
 from nfcgcn import files
+from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.inference.run_folder import (
     CONFIG,
     MOST_BYTES,
@@ -193,6 +194,9 @@ def _read_log(names: Any, arrays: Mapping[str, Any]) -> Interactions:
             raise ValueError(f"{NAMES} names one of the {what} twice")
         if part["encoding"] is not None and not isinstance(part["encoding"], dict):
             raise ValueError(f"`encoding` in {NAMES} must be a table, or null")
+        named = tuple(part["features"])
+        if named and part["encoding"] and Encoding.from_json(part["encoding"]).feature_names != named:
+            raise ValueError(f"`encoding` in {NAMES} is for other features than those of the {what}")
         shape = len(part["names"]), len(part["features"])
         kinds[what] = Kind(
             tuple(part["names"]), _read_matrix(arrays, prefix, shape), tuple(part["features"]), part["encoding"]

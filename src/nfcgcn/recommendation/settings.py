@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.recommendation.vectors import MF, LightGCN
-from nfcgcn.settings import Settings, build_configs, rate, setting
+from nfcgcn.settings import MOST_CHANNELS, MOST_EPOCHS, Settings, build_configs, rate, setting
 
 Loss = Literal["softmax", "bpr"]
 Negatives = Literal["all", "uniform", "popularity"]
@@ -22,14 +22,14 @@ Refit = Literal["yes", "no"]
 class RecommendConfig(Settings):
     """How a recommender is trained; the settings of its encoder stand beside these."""
 
-    channels: int = setting(64, "length of the vector of a user or an item", low=1)
+    channels: int = setting(64, "length of the vector of a user or an item", low=1, high=MOST_CHANNELS)
     identity: Identity = setting("yes", "learn something for every user and item by itself, beside the features")
     loss: Loss = setting("softmax", "each liked item against all others at once, or against one (BPR)")
     negatives: Negatives = setting("all", "items to compare with: all, or drawn uniformly or by popularity")
     num_negatives: int = setting(1, "drawn negatives per interaction", low=1)
     hidden_share: float = rate(0.0, "interactions that a step hides from the graph, and learns from; 0: learn from all")
     cold_share: float = rate(0.0, "users and items that a step treats as new: without interactions and identity")
-    epochs: int = setting(300, "epochs at most", low=1)
+    epochs: int = setting(300, "epochs at most", low=1, high=MOST_EPOCHS)
     learning_rate: float = setting(0.05, "Adam's step size", above=0)
     weight_decay: float = setting(0.0, "L2 penalty on the weights that the encoder chooses for it", low=0)
     batch_size: int | None = setting(None, "interactions per step; none: all at once", low=1)
@@ -38,7 +38,7 @@ class RecommendConfig(Settings):
     )
     check_every: int = setting(10, "epochs between two validations", low=1)
     patience: int = setting(40, "stop after so many epochs without a better validation", low=1)
-    top: int = setting(10, "length of the list that validation scores (NDCG)", low=1)
+    top: int = setting(10, "length of the list that validation scores (NDCG)", low=1, high=1000)
     refit: Refit = setting("yes", "train again on all training interactions, for the chosen number of epochs")
 
     def __post_init__(self) -> None:

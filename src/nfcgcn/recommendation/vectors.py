@@ -12,7 +12,7 @@ from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.acceleration import remembered
 from nfcgcn.method.classifier import ClassifierConfig, NodeClassifier
 from nfcgcn.method.operations import multiply, propagate
-from nfcgcn.settings import setting, takes
+from nfcgcn.settings import depth, setting, takes
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MFConfig(ClassifierConfig):
 class LightGCNConfig(MFConfig):
     """The settings of LightGCN."""
 
-    num_layers: int = setting(3, "propagations along the edges", low=0)
+    num_layers: int = depth(3, "propagations along the edges", low=0)
 
 
 class MF(NodeClassifier):

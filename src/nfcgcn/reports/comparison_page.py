@@ -15,8 +15,32 @@ def render(values: Mapping[str, Any]) -> str:
     for name in values["graphs"]:
         rows = [row for row in values["results"] if row["graph"] == name]
         if rows:
-            graphs.append({"name": name, "rows": rows, "picture": image(scores(rows)), "text": _describe(rows)})
+            tried = {row["model"]: candidates(row["selections"]) for row in rows}
+            about = {"picture": image(scores(rows)), "text": _describe(rows), "tried": tried}
+            graphs.append({"name": name, "rows": rows, **about})
     return fill("comparison.html", values=values, graphs=graphs, num_seeds=len(values["seeds"]))
+
+
+def candidates(selections: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what was tried in several choices of settings, each candidate once: its figures, and who chose it."""
+    tried: dict[str, dict[str, Any]] = {}
+    for seed, selection in selections.items():
+        for candidate in selection["candidates"]:
+            empty = {
+                "changes": candidate["changes"],
+                "chosen": [],
+                "accuracies": [],
+                "draws": 0,
+                "epochs": 0,
+                "notes": [],
+            }
+            entry = tried.setdefault(repr(candidate["changes"]), empty)
+            entry["draws"] += candidate["draws"]
+            entry["epochs"] += candidate["epochs"]
+            entry["chosen"] += [seed] if candidate["outcome"] == "chosen" else []
+            entry["accuracies"] += [] if candidate["val_accuracy"] is None else [candidate["val_accuracy"]]
+            entry["notes"] += [candidate["note"]] if candidate["note"] else []
+    return list(tried.values())
 
 
 def scores(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -49,8 +49,8 @@ class Reasons:
     """Name, value and a remark of each."""
     columns: Sequence[str]
     """The columns of the table; ">" marks numbers."""
-    rows: Sequence[Row]
-    """All rows, the most important first."""
+    list_rows: Callable[[], Sequence[Row]]
+    """Lists all rows, the most important first."""
     top: Sequence[Row]
     """The rows to show."""
     draw: Callable[[], str]
@@ -60,6 +60,11 @@ class Reasons:
     """Draws the neighbourhood of a node."""
     explore: str | None = None
     """The address of this node on a page that `nfcgcn explore` wrote, if there is one."""
+
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """All rows, the most important first, listed when they are first asked for."""
+        return self.list_rows()
 
     @cached_property
     def svg(self) -> str:
@@ -109,16 +114,20 @@ def node_reasons(
     e = explanation
     name, target = node_name(graph, e.node), class_name(e.target)
     change = e.score - e.baseline
-    contributions = e.top()
+    added = e.contributions.tocoo()
+    givers = added.row[added.data != 0]
     cells = None if graph.encoding is None else TableCells(graph.encoding)
-    rows = [
-        (
-            *(node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d)),
-            *(() if cells is None else (cells.cell(d, value),)),
-            *(value, added),
-        )
-        for j, d, value, added in contributions
-    ]
+
+    def rows(count: int | None = None) -> list[Row]:
+        return [
+            (
+                *(node_name(graph, j), _label(graph, j), _distance(e, graph, j), feature_name(graph, d)),
+                *(() if cells is None else (cells.cell(d, value),)),
+                *(value, added),
+            )
+            for j, d, value, added in e.top(count)
+        ]
+
     cards = [
         (
             "Predicted class",
@@ -131,7 +140,7 @@ def node_reasons(
             f"{e.score:.4g}",
             f"{e.baseline:.4g} without features, {change:+.4g} from features",
         ),
-        ("Features that contribute", f"{len(contributions):,}", f"of {len({c.node for c in contributions}):,} nodes"),
+        ("Features that contribute", f"{len(givers):,}", f"of {len(np.unique(givers)):,} nodes"),
     ]
     if e.own_map is not None:
         own = float(e.own_map.sum())
@@ -150,8 +159,8 @@ def node_reasons(
             *(() if cells is None else (">cell of the table",)),
             *(">value", ">contribution"),
         ),
-        rows=rows,
-        top=rows[:top],
+        list_rows=rows,
+        top=rows(top),
         draw=lambda: _draw_node(e, graph, top),
         caption=f"What each feature of each node added to the score of {target}. Rows are the node and nodes around "
         "it, columns the features that contribute most. A feature that a node does not have adds nothing.",
@@ -194,7 +203,7 @@ def class_reasons(
         graph=graph.name,
         cards=(),
         columns=("class", ">nodes", "feature", ">contribution"),
-        rows=rows(graph.num_features),
+        list_rows=lambda: rows(graph.num_features),
         top=rows(max(1, top // max(len(present), 1))),
         draw=lambda: _draw_classes(present, graph, list(names.values()), top),
         caption="Mean contribution of each feature, from all nodes together, to the score of a class. The mean is "

@@ -58,18 +58,26 @@ def _affinities(vectors: Array) -> Array:
 
 def _descend(affinities: Array, points: Array) -> Array:
     """Move the points so that near ones in the plane are near ones in the affinities."""
+    # Written out, in place: a library's product would share so little work among threads that wait for each other.
     aim = affinities.astype(np.float32)
+    harder = 12 * aim
     points = points.astype(np.float32)
+    near, pull, other = (np.empty_like(aim) for _ in range(3))
     rate = np.float32(max(len(points) / 12 / 4, 50.0))
     speed, gain = np.zeros_like(points), np.ones_like(points)
     for step in range(ROUNDS):
-        squares = (points**2).sum(1)
-        near = squares[:, None] + squares - 2 * points @ points.T
-        near = 1 / (1 + np.maximum(near, 0, out=near))
+        x, y = points.T.copy()
+        np.square(np.subtract.outer(x, x, out=near), out=near)
+        near += np.square(np.subtract.outer(y, y, out=other), out=other)
+        near += 1
+        np.reciprocal(near, out=near)
         np.fill_diagonal(near, 0)
-        pull = ((12 if step < EARLY else 1) * aim - near / near.sum()) * near
-        slope = 4 * (pull.sum(1)[:, None] * points - pull @ points)
-        gain = np.maximum(np.where(slope * speed < 0, gain + 0.2, gain * 0.8), 0.01)
+        np.multiply(near, -1 / near.sum(), out=pull)
+        pull += harder if step < EARLY else aim
+        pull *= near
+        pulled = np.stack([np.einsum("ij,j->i", pull, column) for column in (x, y)], axis=1)
+        slope = 4 * (pull.sum(1)[:, None] * points - pulled)
+        gain = np.maximum(np.where(slope * speed < 0, gain + 0.2, gain * 0.8), 0.01).astype(np.float32)
         speed = (0.5 if step < EARLY else 0.8) * speed - rate * gain * slope
         points = points + speed
     return points.astype(np.float64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nfcgcn.data.splits import RANDOM
 from nfcgcn.reports.figures import confusion, curves, representation
 from nfcgcn.reports.html import counted, fill, image, percent, write_score
 from nfcgcn.reports.plane import plane
@@ -71,6 +72,7 @@ def render(page: Page) -> str:
         summary=summary,
         test=test,
         num_runs=len(test["runs"]),
+        shares_nodes=summary["split"] in RANDOM and len(summary["seeds"]) > 1,
         best_is=page.best_is,
         # An interrupted run may have fewer results than seeds.
         runs=list(zip(summary["seeds"], test["runs"], val["runs"], summary["epochs"], strict=False)),

@@ -59,8 +59,10 @@ def against_setting(
         axes = figure.add_axes((0.16, 0.17, 0.8, 0.77))
         if log:
             axes.set_xscale("log")
-        for value, style, colour in ((before, (0, (2, 2)), MUTED), (found, "-", FOUND)):
-            axes.axvline(place.get(value, value), color=colour, linewidth=1.1, linestyle=style, zorder=1)
+        marked = [place.get(value, value) for value in (before, found)]
+        axes.set_xlim(*_sides(np.array([*x, *marked], float), log=log))
+        for value, style, colour in zip(marked, ((0, (2, 2)), "-"), (MUTED, FOUND), strict=True):
+            axes.axvline(value, color=colour, linewidth=1.1, linestyle=style, zorder=1)
         _draw_trials(axes, x, heights, filled, size=18)
         if choices:
             names = [short(choice, 12) for choice in choices]
@@ -70,6 +72,16 @@ def against_setting(
             _write_ticks(axes, x, log=log)
         axes.tick_params(labelsize=8)
         return svg(figure, pad=0.06)
+
+
+def _sides(x: Array, *, log: bool) -> tuple[float, float]:
+    """Return where an axis begins and ends that shows these values, be they all the same."""
+    low, high = float(x.min()), float(x.max())
+    if log:
+        room = (high / low) ** 0.05 if high > low else 2.0
+        return low / room, high * room
+    room = 0.05 * (high - low) if high > low else 0.5
+    return low - room, high + room
 
 
 def _write_ticks(axes: Axes, x: Array, *, log: bool) -> None:

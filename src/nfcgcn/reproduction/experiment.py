@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
+from nfcgcn.baselines.lgcn import ADDITIONS as LGCN_ADDITIONS
+from nfcgcn.baselines.lgcn import LGCNConfig
 from nfcgcn.config.registry import Config, make_config
 from nfcgcn.data import DATASETS
 from nfcgcn.errors import ConfigError, unknown
@@ -23,6 +25,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+LATER = {
+    **ADDITIONS,
+    **{name: settings_of(LGCNConfig)[name].default for name in LGCN_ADDITIONS},
+    **{name: settings_of(TrainingConfig)[name].default for name in TRAINING_ADDITIONS},
+}
+"""The settings that came after the first runs, and their values when they are off."""
 EXPERIMENTS = (
     "accuracy",
     "no-gcn",
@@ -102,8 +110,7 @@ class Setup:
         """A digest of the setup: two setups share it only if they are equal."""
         held = [sorted(self.held)] if self.held else []
         # Settings that came later count only if they are in use, so that older runs keep their ids.
-        later = ADDITIONS | {name: settings_of(TrainingConfig)[name].default for name in TRAINING_ADDITIONS}
-        values = {k: v for k, v in self.values.items() if k not in later or v != later[k]}
+        values = {k: v for k, v in self.values.items() if k not in LATER or v != LATER[k]}
         content = json.dumps([self.kind, self.dataset, self.model, values, *held], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

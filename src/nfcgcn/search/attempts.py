@@ -154,9 +154,7 @@ class _FirstRun:
 
     def follow(self, epoch: Epoch) -> None:
         """Take note of an epoch; one that was seen before, in a run that is repeated, changes nothing."""
-        merit = self._training.stopping.merit
-        if self._best is None or merit(epoch) > merit(self._best):
-            self._best = epoch
+        self._best = self._training.stopping.best(self._best, epoch)
         number = epoch["epoch"]
         if number not in self._left:
             return

@@ -6,10 +6,8 @@ Every choice of settings and every run is kept in a ledger as soon as it ends, a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +16,7 @@ import torch
 
 from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import MODELS, Config, make_config
+from nfcgcn.data.splits import RANDOM
 from nfcgcn.errors import ConfigError, GraphError, unknown
 from nfcgcn.evaluation import environment, paired, summarise
 from nfcgcn.graph import Graph
@@ -113,9 +112,10 @@ def compare(
 ) -> Comparison:
     """Train models on graphs, each with the same splits and seeds, and estimate how they differ.
 
-    For each graph and model, settings are chosen once on the validation nodes of the first seed
-    (:func:`nfcgcn.select`), unless ``select`` is False or a ``preset`` is given; ``settings`` are held. Differences are
-    paired over seeds, with 95 % intervals. ``folder`` keeps every finished run: the same call goes on after an
+    For each graph and model, settings are chosen on validation nodes (:func:`nfcgcn.select`), unless ``select`` is
+    False or a ``preset`` is given; ``settings`` are held. With a random split they are chosen for every seed anew, as
+    the validation nodes of one seed are test nodes of others; with a fixed one, once. Differences are paired over
+    seeds, with 95 % intervals. ``folder`` keeps every finished run: the same call goes on after an
     interruption, and several processes may share it. On the CPU up to ``jobs`` runs train at the same time, by default
     one per core. ``on_record`` is called with each finished part, how many are finished and how many there are,
     ``on_wait`` about twice a second with the names of those under way, and the same numbers.
@@ -162,21 +162,23 @@ def _run(
         for model in request.models
     ]
     with Ledger(folder) as ledger:
-        total = len(started) * (len(request.seeds) + 1 + request.choose)
+        choosing = [_seeds_of_choice(setup, request) for setup in started]
+        total = len(started) * (len(request.seeds) + 1) + sum(map(len, choosing))
         series = Series(ledger, by_name, device, jobs=jobs, on_record=on_record, on_wait=on_wait, total=total)
-        if request.choose:
-            series.run([Task(setup, (request.seeds[0],), history=False) for setup in started])
-        choice = partial(series.chosen, seed=request.seeds[0]) if request.choose else attrgetter("values")
-        chosen = [(setup, choice(setup)) for setup in started]
-        trained = [replace(setup, kind="train", values=values, held=()) for setup, values in chosen if values]
-        together = device.type == "cuda"
         series.run(
-            Task(setup, tuple(part), history=False)
-            for part in ([request.seeds] if together else [[seed] for seed in request.seeds])
-            for setup in trained
+            Task(setup, (seed,), history=False)
+            for seed in request.seeds
+            for setup, seeds in zip(started, choosing, strict=True)
+            if seed in seeds
         )
-        for setup in trained:  # one at a time: its time is measured
-            series.run([Task(replace(setup, kind="cost"), (request.seeds[0],), history=False)], alone=True)
+        chosen = [
+            (setup, _trained(setup, series.chosen(setup, seeds), request.seeds))
+            for setup, seeds in zip(started, choosing, strict=True)
+        ]
+        series.run(_training_tasks(chosen, together=device.type == "cuda"))
+        for _, trained in chosen:  # one at a time: its time is measured
+            if first := trained.get(request.seeds[0]):
+                series.run([Task(replace(first, kind="cost"), (request.seeds[0],), history=False)], alone=True)
     records = {key_of(r["setup"], r["seed"], r["where"]): r for r in read(folder)}
     rows = _rows(request, chosen, names, records, describe_machine(device))
     values = {
@@ -192,9 +194,35 @@ def _run(
     return Comparison(values, tuple(line for line in failed if line))
 
 
+def _seeds_of_choice(setup: Setup, request: Request) -> list[int]:
+    """Return the seeds on whose validation nodes settings are chosen; those of a fixed split are the same for all."""
+    if not request.choose:
+        return []
+    return list(request.seeds if setup.config().split.split in RANDOM else request.seeds[:1])
+
+
+def _trained(setup: Setup, chosen: Mapping[int, Mapping[str, Any]] | None, seeds: Sequence[int]) -> dict[int, Setup]:
+    """Return what each seed trains, with the settings chosen for it; nothing if their choice failed (None)."""
+    if chosen is None:
+        return {}
+    values = {seed: chosen.get(seed) or chosen.get(seeds[0]) or setup.values for seed in seeds}
+    return {seed: replace(setup, kind="train", values=own, held=()) for seed, own in values.items()}
+
+
+def _training_tasks(chosen: Sequence[tuple[Setup, Mapping[int, Setup]]], *, together: bool) -> Iterator[Task]:
+    """List the runs: seed by seed or, on a GPU, all seeds with the same settings together."""
+    if not together:
+        for seed in dict.fromkeys(seed for _, trained in chosen for seed in trained):
+            yield from (Task(trained[seed], (seed,), history=False) for _, trained in chosen if seed in trained)
+        return
+    for _, trained in chosen:
+        for setup in {other.id: other for other in trained.values()}.values():
+            yield Task(setup, tuple(seed for seed, own in trained.items() if own.id == setup.id), history=False)
+
+
 def _rows(
     request: Request,
-    chosen: Sequence[tuple[Setup, dict[str, Any] | None]],
+    chosen: Sequence[tuple[Setup, Mapping[int, Setup]]],
     names: Mapping[str, str],
     records: Mapping[Key, Record],
     machine: Mapping[str, str],
@@ -203,22 +231,19 @@ def _rows(
     rows = []
     for graph in request.graphs:
         scores: dict[str, dict[int, float]] = {}
-        for setup, values in chosen:
-            if setup.dataset != names[graph.name] or values is None:
+        for setup, trained in chosen:
+            if setup.dataset != names[graph.name]:
                 continue
-            trained = replace(setup, kind="train", values=values, held=())
-
-            def found(kind: Any, seed: int, setup: Setup = trained) -> Record | None:
-                return records.get(key_of(replace(setup, kind=kind).id, seed, machine))
-
-            runs = {seed: record for seed in request.seeds if (record := found("train", seed))}
+            runs = {
+                seed: record for seed, own in trained.items() if (record := records.get(key_of(own.id, seed, machine)))
+            }
             if not runs:
                 continue
             scores[setup.model] = {seed: r["test_accuracy"] for seed, r in runs.items()}
             first = next(iter(scores))
             difference = None if setup.model == first else paired(scores[setup.model], scores[first])
-            selection = records.get(key_of(setup.id, request.seeds[0], machine))
-            cost = found("cost", request.seeds[0]) or {}
+            start = request.seeds[0]
+            cost = records.get(key_of(replace(trained[start], kind="cost").id, start, machine)) or {}
             rows.append(
                 {
                     "graph": graph.name,
@@ -232,8 +257,12 @@ def _rows(
                     "ms_per_epoch": cost and 1000 * cost["seconds_per_epoch"],
                     "peak_mib": cost and cost["peak_mib"],
                     "parameters": next(iter(runs.values()))["parameters"],
-                    "config": values,
-                    "selection": selection and selection["selection"],
+                    "configs": {str(seed): dict(trained[seed].values) for seed in runs},
+                    "selections": {
+                        str(seed): record["selection"]
+                        for seed in request.seeds
+                        if (record := records.get(key_of(setup.id, seed, machine)))
+                    },
                 }
             )
     return rows

@@ -84,13 +84,12 @@ class Series:
                     names = [self._name(tasks[number]) for number, _ in workers.running.values()]
                     self.on_wait(names, self.done, self.total)
 
-    def chosen(self, setup: Setup, seed: int) -> dict[str, Any] | None:
-        """Return the settings that were chosen for a setup; None if that failed."""
+    def chosen(self, setup: Setup, seeds: Iterable[int]) -> dict[int, dict[str, Any]] | None:
+        """Return the settings that were chosen for a setup, by seed; None if that failed."""
         if self._has_failed(setup):
             return None
-        key = key_of(setup.id, seed, self.machine)
-        record = next(r for r in read(self.ledger.path.parent) if key_of(r["setup"], r["seed"], r["where"]) == key)
-        return dict(record["chosen"])
+        records = {key_of(r["setup"], r["seed"], r["where"]): r for r in read(self.ledger.path.parent)}
+        return {seed: dict(records[key_of(setup.id, seed, self.machine)]["chosen"]) for seed in seeds}
 
     def _warm_up(self, tasks: Iterable[Task]) -> None:
         """Load or compile what the processes will need, once for all of them."""

@@ -16,6 +16,7 @@ import torch
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.graph import Graph, Split
 from nfcgcn.kernels.threads import available
+from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import cuda_graph, processes
 from nfcgcn.training.calibration import calibrated
@@ -54,6 +55,7 @@ __all__ = [
 log = logging.getLogger("nfcgcn")
 
 
+@enough_memory()
 def fit(
     model: NodeClassifier,
     graph: Graph,
@@ -146,6 +148,7 @@ def _with_tracker(
     return tell
 
 
+@enough_memory()
 def fit_together(
     models: Sequence[NodeClassifier],
     graph: Graph,

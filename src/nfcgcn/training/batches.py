@@ -19,6 +19,7 @@ from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph, Ints, csr_tensor
 from nfcgcn.kernels import batches as kernels
 from nfcgcn.kernels.sparse import with_transpose
+from nfcgcn.kernels.threads import available
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.method.hops import Hops, LayeredClassifier
 from nfcgcn.method.model import NFCGCN
@@ -28,7 +29,7 @@ from nfcgcn.training.ranks import Ranks
 
 T = TypeVar("T")
 AHEAD = 2
-"""How many batches are prepared before they are needed."""
+"""How many batches are prepared before they are needed, at the same time if there are as many cores."""
 EVALUATION = 0
 """The number of the draw that evaluation uses; training uses the number of the epoch."""
 ORDER = 2**31
@@ -184,18 +185,18 @@ def matrix_of(starts: Ints, columns: Ints, values: Any, size: tuple[int, int]) -
 
 
 def ahead(works: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """Yield the results of some works in order; a thread does the next ones while the caller uses a result."""
+    """Yield the results of some works in order; other threads do the next ones while the caller uses a result."""
     waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="nfcgcn-batches") as thread:
+    with ThreadPoolExecutor(min(AHEAD, available()), thread_name_prefix="nfcgcn-batches") as threads:
         try:
             for work in works:
-                waiting.append(thread.submit(work))
+                waiting.append(threads.submit(work))
                 if len(waiting) > AHEAD:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            thread.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown(wait=True, cancel_futures=True)
 
 
 def moved(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:

@@ -281,9 +281,7 @@ class Record:
                 epoch: Epoch = {"epoch": number, **dict(zip(keys, values, strict=True))}  # type: ignore[typeddict-item]
                 check_finite(epoch, self.trainer.config, self.trainer.seeds[run])
                 self.histories[run].append(epoch)
-                best = self.best[run]
-                if best is None or stopping.merit(epoch) > stopping.merit(best):
-                    best = self.best[run] = epoch
+                best = self.best[run] = stopping.best(self.best[run], epoch)
                 self.gone[run] = stopping.gives_up(number, best["epoch"])
                 if self.on_epoch:
                     self.on_epoch(run, epoch)

@@ -65,9 +65,8 @@ def fit_in_steps(
                     **work.validate(),
                 }
                 check_finite(epoch, config, seed)
-                best, state = place.best, place.state
-                if best is None or stopping.merit(epoch) > stopping.merit(best):
-                    best, state = epoch, _copy_state(model)
+                best = stopping.best(place.best, epoch)
+                state = _copy_state(model) if best is epoch else place.state
                 place = Place([*place.history, epoch], best, state, 0.0, None)
                 if on_epoch:
                     on_epoch(epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +77,8 @@ class TensorBoardTracker:
 
 
 def check_tensorboard() -> None:
-    """Refuse to track runs where TensorBoard is missing."""
-    if find_spec("tensorboard") is None:
-        raise ConfigError("tracking needs the package tensorboard: pip install 'nfcgcn[track]'")
+    """Refuse to track runs where TensorBoard, or a package that it needs, is missing."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("tracking needs the package tensorboard: pip install 'nfcgcn[track]'") from error

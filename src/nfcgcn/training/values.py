@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.kernels.choice import Precision
-from nfcgcn.settings import Settings, one_line, setting
+from nfcgcn.settings import MOST_EPOCHS, Settings, one_line, setting
 from nfcgcn.training.class_weights import ClassWeight, ClassWeights
 from nfcgcn.training.fan_out import FanOut
 from nfcgcn.training.scores import SCORES
@@ -55,6 +55,10 @@ class Stopping:
         sign = 1 if SCORES[self.monitor].best == "highest" else -1
         return sign * epoch["val_score"], loss
 
+    def best(self, before: Epoch | None, epoch: Epoch) -> Epoch:
+        """Return the better one of the best epoch before, if there is one, and another; of equals the earlier."""
+        return epoch if before is None or self.merit(epoch) > self.merit(before) else before
+
     def gives_up(self, epoch: int, best_epoch: int) -> bool:
         """Say whether `patience` epochs have passed without a better one."""
         return self.patience is not None and epoch - best_epoch >= self.patience
@@ -78,7 +82,7 @@ class TrainingConfig(Settings):
 
     # Paper: "train 200 epochs at most" with "early stopping based on the validation accuracy", without the waiting
     # time: all epochs are run and the best one is kept.
-    epochs: int = setting(200, "epochs at most", low=1)
+    epochs: int = setting(200, "epochs at most", low=1, high=MOST_EPOCHS)
     learning_rate: float = setting(0.01, "Adam's step size", above=0)
     weight_decay: float = setting(1e-4, "L2 penalty on the weights that the model chooses for it", low=0)
     monitor: Monitor = setting("accuracy", "validation figure by which the best epoch is chosen")

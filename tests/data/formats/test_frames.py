@@ -127,3 +127,8 @@ def test_from_frames_to_predictions_and_reasons():
     model = nfcgcn.NFCClassifier(graph, random_state=0, epochs=60).fit(known, nodes.label[known])
     assert (model.predict(missing) == label[missing]).mean() >= 0.8
     assert nfcgcn.explain(model.model_, graph, int(missing[0])).top(1)
+
+
+def test_the_same_by_a_method_of_graph(expected):
+    with pytest.warns(NFCWarning, match="filled"):
+        same(nfcgcn.Graph.from_frames(NODES, EDGES, **COLUMNS), expected)

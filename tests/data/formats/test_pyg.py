@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from nfcgcn import load
+from nfcgcn import load, structural_features
 from nfcgcn.data.formats import read_pyg
 from nfcgcn.errors import DatasetError, GraphError, NFCWarning
 
@@ -72,6 +72,28 @@ def test_of_several_splits_the_first_is_taken(tmp_path):
     assert graph.given.val.tolist() == [1]
 
 
+def test_data_without_features():
+    thing = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=5)
+    text = (
+        "the PyG data has no `x`: spectral features are made from the edges; `features` chooses among "
+        "degree, one-hot, spectral, walk"
+    )
+    thing.y = torch.tensor([0, 1, 0, 1, -1])
+    with pytest.warns(NFCWarning, match=f"^{text}$"):
+        graph = load(thing)
+    assert graph.reading == "3 spectral features made from the edges"
+    assert graph.feature_names == ("spectral 1", "spectral 2", "spectral 3")
+    np.testing.assert_array_equal(graph.features, structural_features(graph.adjacency, "spectral"))
+    assert graph.labels.tolist() == [0, 1, 0, 1, -1]
+    assert thing.x is None
+    degrees = load(thing, features="degree").features
+    np.testing.assert_allclose(degrees[:, 0], np.log1p([1, 2, 2, 1, 0]), rtol=1e-6)
+    thing.x = torch.eye(5)
+    text = "features='walk' is for PyG data without `x`; leave one of the two out"
+    with pytest.raises(GraphError, match=f"^{text}$"):
+        load(thing, features="walk")
+
+
 class Trap:
     """Leaves a file behind wherever it is unpickled."""
 
@@ -122,7 +144,10 @@ OTHERS = {
     "tensor": (torch.ones(1), "FILE holds a Tensor, not a torch_geometric.data.Data; save one of those"),
 }
 BAD = {
-    "no features": (data(x=None), "the PyG data has no `x`; a graph needs node features and edges"),
+    "no features": (
+        data(x=None),
+        "the PyG data has no `x`; nfcgcn.load(data, features='spectral') makes features from the edges",
+    ),
     "no edges": (data(edge_index=None), "the PyG data has no `edge_index`; a graph needs node features and edges"),
     "x text": (data(x="abc"), "`x` in FILE must be a tensor, got str"),
     "x flat": (data(x=torch.ones(3)), "`x` in FILE must be numbers [nodes, features], got torch.float32 [3]"),

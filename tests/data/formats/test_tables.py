@@ -20,7 +20,7 @@ from nfcgcn.data.formats import read_tables
 from nfcgcn.data.formats.columns import Category, Number, Text, Words
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.table import CHUNK
-from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.errors import GraphError, NFCWarning, UnseenWarning
 
 NODES = """id,size,colour,about,tags,topic,split,fresh
 a,1,red,"graphs, and graphs",x;y z,cats,train,true
@@ -129,7 +129,8 @@ def test_suffixes_and_types_do_not_matter(folder, tmp_path):
         assert graph.labels.tolist() == expected.labels.tolist()
         assert (graph.adjacency != expected.adjacency).nnz == 0
         assert graph.given.val.tolist() == [1]
-        known = load(place, encoding=expected.encoding)
+        with pytest.warns(UnseenWarning, match=r"left out: about \(\d+ of \d+ words\)"):  # words of one row alone
+            known = load(place, encoding=expected.encoding)
         assert (known.features != expected.features).nnz == 0
 
 
@@ -239,10 +240,13 @@ def test_an_encoding_reads_new_tables_alike(folder, tmp_path):
     )
     (new / "edges.csv").write_text("source,target\nn1,n2\n")
     stored = json.loads(json.dumps(first.encoding))
-    with pytest.warns(
-        NFCWarning, match=r"^empty cells of nodes\.csv were filled with their column's mean: size \(1\)$"
-    ):
+    with pytest.warns(NFCWarning) as caught:
         graph = load(new, encoding=stored)
+    assert [str(warning.message) for warning in caught] == [
+        "empty cells of nodes.csv were filled with their column's mean: size (1)",
+        "nodes.csv holds values that are not among the features, and were left out: colour (1 of 2 cells), "
+        "about (1 of 3 words), tags (1 of 2 words)",
+    ]
     assert graph.feature_names == first.feature_names
     assert graph.class_names == first.class_names
     assert graph.labels.tolist() == [-1, -1]
@@ -258,7 +262,8 @@ def test_more_unseen_categories_than_could_be_learned_are_left_out(folder):
     rows = "".join(f"{i},1,c{i}\n" for i in range(1000))
     (folder / "nodes.csv").write_text("id,size,colour\n" + rows + "x,2,red\n")
     (folder / "edges.csv").write_text("source,target\n1,x\n")
-    graph = load(folder, encoding=encoding)
+    with pytest.warns(UnseenWarning, match=r"left out: colour \(1000 of 1001 cells\)$"):
+        graph = load(folder, encoding=encoding)
     assert dense(graph)[:, 1:].sum() == 1
     assert dense(graph)[-1].tolist() == [2, 0, 1]
 

@@ -133,9 +133,12 @@ def test_names_across_batches(tmp_path):
     assert list(found) == names
     assert found.index("n65540") == BATCH + 4
     assert "other" not in found
-    assert found.take([3, BATCH + 1]) == ["n3", f"n{BATCH + 1}"]
+    assert found.take(np.array([BATCH + 1, 3, BATCH, 3])) == [f"n{BATCH + 1}", "n3", f"n{BATCH}", "n3"]
     with pytest.raises(IndexError):
         found[n]
+    for outside in (-1, n):
+        with pytest.raises(IndexError):
+            found.take(np.array([outside]))
 
 
 def test_row_blocks():

@@ -14,7 +14,7 @@ from nfcgcn.data.formats.additions import add_tables
 from nfcgcn.data.formats.frames import from_frames
 from nfcgcn.data.formats.networkx import from_igraph, from_networkx, is_igraph, is_networkx
 from nfcgcn.data.formats.npz import read_npz, write_npz
-from nfcgcn.data.formats.pyg import read_pyg
+from nfcgcn.data.formats.pyg import from_pyg, read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
 from nfcgcn.data.formats.tables import find_tables, read_folder, read_tables
 from nfcgcn.errors import DatasetError, GraphError
@@ -46,7 +46,7 @@ def from_memory(thing: Any, **options: Any) -> Graph:
     if is_networkx(thing):
         return from_networkx(thing, **options)
     if type(thing).__module__.startswith("torch_geometric."):
-        return Graph.from_pyg(thing, **options)
+        return from_pyg(thing, **options)
     if issparse(thing):
         raise GraphError("a SciPy matrix has edges alone; Graph.from_scipy(adjacency, features, labels) makes a graph")
     return from_frames(thing, **options)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Roles
 from nfcgcn.data.formats.table import CHUNK, Cells, Table, require
 from nfcgcn.data.formats.words import WordCounts, find_separator
-from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.errors import GraphError, NFCWarning, UnseenWarning
 from nfcgcn.graph import Ints, Split
 
 DENSE_FROM = 0.1
@@ -89,17 +89,7 @@ def gather_nodes(
 
     With `only_features` no column is a label or a split, whatever it is called.
     """
-    problems = Problems()
-    for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
-        with problems.gather():
-            if name is not None:
-                require(table, name)
-    problems.check()
-    label = None if only_features else find_role(table, roles, roles.label, known.label if known else "label")
-    split = None if only_features else find_role(table, roles, roles.split, known.split if known else "split")
-    named = [name for name in (roles.id, label, split) if name is not None]
-    check_roles(table, roles, named)
-    features = feature_columns(table, roles, named, known)
+    label, split, named, features = assign_columns(table, roles, known, only_features=only_features)
     kept, cells = _gather(table, named, features)
     kept.rows = kept.rows or num_rows
     if not kept.rows:
@@ -156,7 +146,11 @@ def warn_of_unseen(table: str, unseen: Mapping[str, str]) -> None:
     if unseen:
         counts = [f"{name} ({count})" for name, count in unseen.items()]
         more = f" and {len(counts) - 5} more columns" if len(counts) > 5 else ""
-        _warn(f"{table} holds values that are not among the features, and were left out: {', '.join(counts[:5])}{more}")
+        warnings.warn(
+            f"{table} holds values that are not among the features, and were left out: {', '.join(counts[:5])}{more}",
+            UnseenWarning,
+            stacklevel=3,
+        )
 
 
 def find_role(table: Table, roles: Roles, named: str | None, default: str | None) -> str | None:
@@ -166,7 +160,35 @@ def find_role(table: Table, roles: Roles, named: str | None, default: str | None
     return default if default in table.columns and default not in (*roles.ignore, *roles.text, *roles.words) else None
 
 
-def check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
+class Assigned(NamedTuple):
+    """The columns of a table of nodes by what they are for."""
+
+    label: str | None
+    split: str | None
+    named: list[str]
+    """Those of ids, labels and split, as far as there are any."""
+    features: dict[str, Column | str]
+    """The columns that become features, each with what is known about it or how to read it."""
+
+
+def assign_columns(
+    table: Table, roles: Roles, known: Encoding | None = None, *, only_features: bool = False
+) -> Assigned:
+    """Give each column its role; refuse roles of columns that are not there, and two roles of one column."""
+    problems = Problems()
+    for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
+        with problems.gather():
+            if name is not None:
+                require(table, name)
+    problems.check()
+    label = None if only_features else find_role(table, roles, roles.label, known.label if known else "label")
+    split = None if only_features else find_role(table, roles, roles.split, known.split if known else "split")
+    named = [name for name in (roles.id, label, split) if name is not None]
+    _check_roles(table, roles, named)
+    return Assigned(label, split, named, _feature_columns(table, roles, named, known))
+
+
+def _check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
     """Refuse a column that is given two roles."""
     seen: set[str] = set()
     for name in (*named, *roles.text, *roles.words, *roles.ignore):
@@ -175,7 +197,7 @@ def check_roles(table: Table, roles: Roles, named: Sequence[str]) -> None:
         seen.add(name)
 
 
-def feature_columns(
+def _feature_columns(
     table: Table, roles: Roles, named: Sequence[str], known: Encoding | None
 ) -> dict[str, Column | str]:
     """Return the columns that become features, each with what is known about it or how to read it."""

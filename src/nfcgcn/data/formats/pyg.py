@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickletools
+import warnings
 import zipfile
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -13,7 +16,8 @@ import torch
 from torch import Tensor
 
 from nfcgcn.data.formats.npz import MAX_CLASSES, MAX_FEATURES, MAX_NODES, check_text
-from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.data.structure import DEFAULT, STRUCTURES, Structure, structural_features, structural_names
+from nfcgcn.errors import DatasetError, GraphError, NFCWarning
 from nfcgcn.files import check_size, parsing, reading
 from nfcgcn.graph import Graph, quiet_sparse
 
@@ -37,6 +41,32 @@ def read_pyg(path: str | PathLike[str]) -> Graph:
         _check(path, data)
         data.name = path.stem
         return Graph.from_pyg(data)
+
+
+def from_pyg(data: Any, *, features: Structure | None = None, **options: Any) -> Graph:
+    """Build a graph from a ``Data``; without ``x``, its features are made from the edges, by default spectral ones.
+
+    ``options`` are those of :meth:`Graph.from_pyg`.
+    """
+    if type(data).__name__ == "HeteroData" or getattr(data, "x", None) is not None:
+        if features is not None:
+            raise GraphError(f"features='{features}' is for PyG data without `x`; leave one of the two out")
+        return Graph.from_pyg(data, **options)
+    if features is None:
+        warnings.warn(
+            f"the PyG data has no `x`: {DEFAULT} features are made from the edges; `features` chooses among "
+            f"{', '.join(STRUCTURES)}",
+            NFCWarning,
+            stacklevel=4,
+        )
+    made, count = copy.copy(data), int(data.num_nodes or 0)
+    made.x = torch.zeros(count, 0)
+    bare = Graph.from_pyg(made, **options)
+    x = structural_features(bare.adjacency, features or DEFAULT)
+    names = structural_names(features or DEFAULT, x.shape[1], bare.node_names or list(map(str, range(count))))
+    note = f"{x.shape[1]} {features or DEFAULT} features made from the edges"
+    reading = f"{note}; {bare.reading}" if bare.reading else note
+    return replace(bare, features=x, feature_names=tuple(names), reading=reading)
 
 
 def _load(path: Path) -> Any:

@@ -13,7 +13,7 @@ from nfcgcn.data.formats.assembly import assemble
 from nfcgcn.data.formats.delimited import DELIMITERS, DelimitedTable
 from nfcgcn.data.formats.edges import EdgeList, UnknownEdges, edge_columns, plain_ids, read_edges
 from nfcgcn.data.formats.encoding import Encoding
-from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
+from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes, warn_of_unseen
 from nfcgcn.data.formats.parquet import PARQUET, ParquetTable
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Columns, Roles, make_roles
@@ -75,7 +75,8 @@ def read_tables(
     used.
 
     With the ``encoding`` of an earlier graph (``Graph.encoding``), columns are read as they were then: the features are
-    the same, in the same order, new texts and words are left out, and columns need not be named again.
+    the same, in the same order, and columns need not be named again. Texts and words that are not among the features
+    are left out, with a warning that counts them.
     """
     return graph_of_tables(
         open_table(Path(nodes)),
@@ -118,6 +119,7 @@ def graph_of_tables(
     content = None if gathered is None else encode_nodes(table, gathered, known, problems)
     problems.check()
     assert content is not None and ids is not None  # noqa: S101, PT018  (or there was a problem)
+    warn_of_unseen(table.name, content.unseen)
     return assemble(
         content,
         ids.tolist(),

@@ -16,11 +16,9 @@ from nfcgcn.data.formats.columns import Category, Column, HashedText, Pieces, Te
 from nfcgcn.data.formats.encoding import Encoding, Form
 from nfcgcn.data.formats.labels import choose_classes, class_texts, encode_labels, encode_parts, split_of
 from nfcgcn.data.formats.nodes import (
-    check_roles,
+    assign_columns,
     count_filled,
     encode_columns,
-    feature_columns,
-    find_role,
     form_of,
     join,
     learn_columns,
@@ -29,7 +27,7 @@ from nfcgcn.data.formats.nodes import (
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Roles
-from nfcgcn.data.formats.table import CHUNK, as_texts, require
+from nfcgcn.data.formats.table import CHUNK, as_texts
 from nfcgcn.data.formats.words import find_separator
 from nfcgcn.data.packing.engine import LargeTable
 from nfcgcn.data.packing.progress import Progress
@@ -59,17 +57,7 @@ class NodeColumns:
     @classmethod
     def find(cls, table: LargeTable, roles: Roles, hashed: int | None) -> NodeColumns:
         """Give each column its role."""
-        problems = Problems()
-        for name in (roles.id, roles.label, roles.split, *roles.text, *roles.words, *roles.ignore):
-            with problems.gather():
-                if name is not None:
-                    require(table, name)
-        problems.check()
-        label = find_role(table, roles, roles.label, "label")
-        split = find_role(table, roles, roles.split, "split")
-        given = [name for name in (roles.id, label, split) if name is not None]
-        check_roles(table, roles, given)
-        features = feature_columns(table, roles, given, None)
+        label, split, _, features = assign_columns(table, roles)
         return cls(table, roles, label, split, features, hashed, partial(SpilledPieces, table.engine.folder))
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nfcgcn.errors import DatasetError
 from nfcgcn.files import parsing, reading
+from nfcgcn.graph import Ints
 
 BATCH = 2**16
 """Names per record batch of the file."""
@@ -57,9 +58,17 @@ class NodeNames(Sequence[str]):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(list(self), dtype=object if dtype is None else dtype)
 
-    def take(self, nodes: Iterable[int]) -> list[str]:
+    def take(self, nodes: Ints) -> list[str]:
         """Return the names of some nodes."""
-        return [self[int(node)] for node in nodes]
+        if len(nodes) and not (nodes.min() >= 0 and nodes.max() < self._count):
+            raise IndexError(f"there are {self._count} nodes, got {nodes.min()} to {nodes.max()}")
+        numbers, within = np.divmod(nodes, BATCH)
+        names = np.empty(len(nodes), object)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            names[places] = [str(name) for name in self._batch(number).take(within[places]).to_pylist()]
+        taken: list[str] = names.tolist()
+        return taken
 
     def _texts(self, number: int) -> list[str]:
         values = self._batch(number)
@@ -80,6 +89,11 @@ class NodeNames(Sequence[str]):
 
     def __reduce__(self) -> Any:
         return NodeNames, (self.path, self._count)
+
+
+def take_names(names: Sequence[str], nodes: Ints) -> list[str]:
+    """Return the names of some nodes, in a store or not."""
+    return names.take(nodes) if isinstance(names, NodeNames) else [names[node] for node in nodes.tolist()]
 
 
 class NameWriter:

@@ -101,7 +101,7 @@ class App {
     this.picture.grouping = this.ways[this.colour];
     this.picture.isShown = (i) => this.isShown(i);
     this.picture.show(this.scene, this.positions in this.scene.positions ? this.positions : "structure");
-    this.paint();
+    this.list();
   }
 
   /** @param {number} i */
@@ -117,6 +117,13 @@ class App {
 
   /** Colour the nodes, and list the colours. */
   paint() {
+    this.picture.grouping = this.ways[this.colour];
+    this.picture.refresh();
+    this.list();
+  }
+
+  /** List the colours, and say how many nodes are shown. */
+  list() {
     const way = this.ways[this.colour];
     const counts = way.groups.map(() => 0);
     let shown = 0;
@@ -130,8 +137,6 @@ class App {
       find(`legend-${group}`)?.focus();
     };
     find("legend").replaceChildren(...way.groups.flatMap((group, g) => counts[g] ? [make("button", { type: "button", id: `legend-${g}`, "aria-pressed": String(!this.hidden.has(g)), onclick: toggle(g) }, make("i", { "--colour": group.colour }), `${group.name} `, make("small", { class: "muted" }, counts[g]))] : []));
-    this.picture.grouping = way;
-    this.picture.refresh();
     const all = this.scene.names.length;
     const text = shown < all ? `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} nodes shown. ` : "";
     find("note").textContent = text + (this.scene.note ? `Drawn: ${this.scene.note}.` : "");
@@ -153,10 +158,13 @@ class App {
     tell(`${ids.length} nodes: ${name}`);
   }
 
-  /** @param {string} name @returns {number | null} */
-  findNode(name) {
+  /** The number of a node, also of one that is not in the picture. @param {string} name @returns {Promise<number | null>} */
+  async findNode(name) {
     const i = this.scene.names.indexOf(name);
-    return i < 0 ? null : this.scene.nodes.id[i];
+    if (i >= 0) return this.scene.nodes.id[i];
+    if (this.scene.whole || isFile) return null;
+    const found = await ask({ ask: "search", text: name.slice(0, 200) });
+    return found.find((/** @type {any} */ node) => node.name === name)?.node ?? null;
   }
 
   /** Choose a node and show what is known about it. @param {number} id */
@@ -183,15 +191,14 @@ class App {
   }
 }
 
-ask({ ask: "scene" }).then((scene) => {
+ask({ ask: "scene" }).then(async (scene) => {
   const app = new App(scene);
   const hash = new URLSearchParams(location.hash.slice(1));
   const wanted = hash.get("node") ?? start;
   if (hash.get("view") === "mistakes" && app.views.mistakes) app.open("mistakes");
   if (wanted === null) return;
-  const id = app.findNode(wanted);
+  const id = await app.findNode(wanted);
   if (id !== null) app.choose(id, { bring: true });
-  else if (!scene.whole && !isFile) ask({ ask: "search", text: wanted.slice(0, 200) }).then((found) => (found[0]?.name === wanted ? app.choose(found[0].node, { bring: true }) : undefined));
 }).catch((error) => {
   find("picture").replaceChildren(make("p", { class: "message" }, error.message));
 });

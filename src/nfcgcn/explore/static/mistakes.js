@@ -48,7 +48,7 @@ export class MistakesView {
         const name = `${count} of class ${classes[t]} predicted as ${classes[p]}`;
         const open = () => {
           const ids = answer.cells[`${t}-${p}`];
-          this.list(`${classes[t]} predicted as ${classes[p]}`, ids.map(brief), count);
+          this.list(`${classes[t]} predicted as ${classes[p]}`, ids.map(brief).filter(Boolean), count);
           this.onList(`${classes[t]} predicted as ${classes[p]}`, ids);
         };
         return make("td", {}, make("button", { type: "button", "aria-label": name, title: name, "--tone": t === p ? "var(--accent)" : "var(--no)", "--strength": `${Math.round(12 + (68 * count) / total)}%`, onclick: open }, count));

@@ -11,6 +11,7 @@ export class NodeView {
     this.place = place;
     this.scene = scene;
     this.onChoose = onChoose;
+    /** @type {{node: any, kind: string} | null} */ this.mapped = null;
     place.append(make("p", { class: "muted" }, "Click a node in the picture, or find one by its name, to see what the model makes of it."));
   }
 
@@ -52,6 +53,7 @@ export class NodeView {
     const reasons = make("div", {});
     this.reasons = reasons;
     this.mapPlace = make("div", {});
+    this.mapped = null;
     const parts = [...this.head(node), step(1, "The node's columns"), this.columns(node), step(2, node.map ? "Neighbours, and those drawn into slots" : "Neighbours"), this.neighbours(node)];
     let number = 3;
     if (node.map) {
@@ -101,8 +103,10 @@ export class NodeView {
     }
     const rows = slots.map((/** @type {any} */ s, /** @type {number} */ j) => ({ text: `slot ${j}: ${s.name}`, node: make("span", {}, s.own ? `${s.name}${j ? " again" : " (itself)"}` : s.name) }));
     const less = features.length < count ? ` Of ${count} such features, the ${features.length} with the largest values are shown.` : "";
-    this.mapPlace.replaceChildren(
-      make("label", {}, "Colour the cells by ", select(/** @type {any} */ (kinds), kind, (/** @type {string} */ value) => { this.mapKind = value; this.map(node, why); })),
+    const chooser = make("label", {}, "Colour the cells by ", select(/** @type {any} */ (kinds), kind, (/** @type {string} */ value) => { this.mapKind = value; this.map(node, why); }));
+    if (this.mapped?.node === node && this.mapped?.kind === "values" && kind === "values") return this.mapPlace.firstChild.replaceWith(chooser); // the cells stay
+    this.mapped = { node, kind };
+    this.mapPlace.replaceChildren(chooser,
       heatTable("Feature map", rows, features.map((/** @type {any} */ f) => f.name.replace(/^feature (?=\d+$)/, "")), shown),
       make("p", { class: "muted" }, `One row per slot, one column per feature that is not 0 in any of them, in the order of the table.${less} Filters slide over this map, ${size} features at a time by ${stride}. Blue is positive, orange negative.`));
   }

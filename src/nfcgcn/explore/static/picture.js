@@ -2,9 +2,11 @@
 import { make } from "./elements.js";
 import { seen } from "./colours.js";
 
-const MANY_EDGES = 3000;
+const MANY_EDGES = { cpu: 3000, gpu: 50_000 }; // by who draws: more are left out of a picture that moves
 const MANY_NODES = 1000;
+const MANY_NEIGHBOURS = 30; // to more of them lines are thin, or they would hide the picture
 const REST = 120; // milliseconds without a move after which the picture is drawn anew
+const DRAWN_BY_CPU = /swiftshader|llvmpipe|softpipe|software|basic render/i;
 
 export class Picture {
   /** @param {HTMLElement} place @param {(id: number) => void} onChoose */
@@ -20,6 +22,7 @@ export class Picture {
     /** @type {Map<number, number>} */ this.index = new Map();
     this.ink = this.card = this.line = "";
     this.drawn = 0;
+    this.byCpu = false;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.restyle());
     place.addEventListener("keydown", (event) => this.onKey(event));
@@ -49,23 +52,28 @@ export class Picture {
       this.place.replaceChildren(make("p", { class: "message" }, "This browser cannot draw the picture (it needs WebGL). Search and lists work without it."));
       return;
     }
-    if (graph.order > MANY_NODES) this.glide();
+    this.byCpu = isDrawnByCpu(this.sigma.getCanvases().nodes);
+    if (this.byCpu && graph.order > MANY_NODES) this.glide();
+    if (!this.byCpu) this.sigma.setSetting("hideEdgesOnMove", this.drawn > MANY_EDGES.gpu);
     this.sigma.on("clickNode", (/** @type {any} */ { node }) => this.onChoose(scene.nodes.id[Number(node)]));
     this.sigma.on("enterNode", () => (this.place.style.cursor = "pointer"));
     this.sigma.on("leaveNode", () => (this.place.style.cursor = ""));
   }
 
-  /** While a large picture is only moved, shift what is drawn, and draw anew when it rests: without a GPU drawing is slow. */
+  /** While a large picture is only moved, shift what is drawn, and draw anew when it rests: without a GPU drawing is slow, and so is each layer that is put on the page. */
   glide() {
     const { sigma } = this;
     const camera = sigma.getCamera();
     const draw = sigma.scheduleRender.bind(sigma);
-    /** @type {HTMLElement[]} */
-    const layers = Object.entries(sigma.getCanvases()).flatMap(([name, layer]) => (name === "mouse" ? [] : [layer]));
+    const { edges, nodes, labels, hovers, hoverNodes } = sigma.getCanvases();
     let drawn = camera.getState();
     let timer = 0;
-    const shift = (/** @type {string} */ by) => layers.forEach((layer) => (layer.style.transform = by));
+    const shift = (/** @type {string} */ by) => {
+      for (const layer of [edges, nodes, labels, hovers, hoverNodes]) layer.style.transform = by;
+      for (const layer of [hovers, hoverNodes]) layer.hidden = by !== "" && this.chosen === null; // they hold marked nodes alone
+    };
     sigma.on("afterRender", () => {
+      clearTimeout(timer);
       drawn = camera.getState();
       shift("");
     });
@@ -90,7 +98,7 @@ export class Picture {
       edgeProgramClasses: { line: programs.EdgeLineProgram, thick: programs.EdgeRectangleProgram },
       defaultEdgeType: "line",
       defaultDrawNodeHover: (/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ data, /** @type {any} */ settings) => this.drawLabel(context, data, settings),
-      hideEdgesOnMove: this.drawn > MANY_EDGES,
+      hideEdgesOnMove: this.drawn > MANY_EDGES.cpu,
       hideLabelsOnMove: this.graph.order > MANY_NODES,
       labelRenderedSizeThreshold: 9,
       labelDensity: 0.4,
@@ -118,7 +126,7 @@ export class Picture {
   /** @param {string} edge @param {any} data */
   reduceEdge(edge, data) {
     const [one, other] = this.graph.extremities(edge).map(Number);
-    if (one === this.chosen || other === this.chosen) return { ...data, color: this.ink, type: "thick", size: 1.6, zIndex: 1, hidden: !this.isShown(one) && !this.isShown(other) };
+    if (one === this.chosen || other === this.chosen) return { ...data, color: this.ink, type: this.near.size > MANY_NEIGHBOURS ? "line" : "thick", size: 1.6, zIndex: 1, hidden: !this.isShown(one) && !this.isShown(other) };
     return { ...data, color: this.line, hidden: !this.isShown(one) || !this.isShown(other) };
   }
 
@@ -188,8 +196,10 @@ export class Picture {
 
   /** @param {Record<string, number>} state */
   go(state) {
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.sigma?.getCamera().animate(state, { duration: still ? 0 : 250 });
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches || (this.byCpu && this.graph.order > MANY_NODES);
+    const camera = this.sigma?.getCamera();
+    if (still) camera?.setState(state);
+    else camera?.animate(state, { duration: 250 });
   }
 
   /** @param {number} factor */
@@ -222,4 +232,11 @@ export class Picture {
     event.preventDefault();
     action();
   }
+}
+
+/** Whether a canvas is drawn without a graphics card, as far as the browser says. @param {HTMLCanvasElement} canvas */
+function isDrawnByCpu(canvas) {
+  const gl = canvas.getContext("webgl2") ?? canvas.getContext("webgl");
+  const names = gl?.getExtension("WEBGL_debug_renderer_info");
+  return DRAWN_BY_CPU.test(String(gl?.getParameter(names?.UNMASKED_RENDERER_WEBGL ?? gl.RENDERER)));
 }

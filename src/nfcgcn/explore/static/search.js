@@ -17,7 +17,8 @@ export class Search {
     /** @type {{id: number, name: string}[]} */ this.results = [];
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.onKey(event));
-    this.input.addEventListener("blur", () => setTimeout(() => this.close(), 150));
+    this.input.addEventListener("blur", () => this.close());
+    this.list.addEventListener("mousedown", (/** @type {Event} */ event) => event.preventDefault()); // or it would end the search
   }
 
   async search() {
@@ -39,18 +40,17 @@ export class Search {
 
   /** @param {string} wanted */
   local(wanted) {
-    /** @type {{id: number, name: string}[]} */ const first = [];
-    /** @type {{id: number, name: string}[]} */ const second = [];
-    for (let i = 0; i < this.scene.names.length && first.length < MOST; i++) {
-      const at = this.scene.names[i].toLowerCase().indexOf(wanted);
-      if (at >= 0) (at === 0 ? first : second).push({ id: this.scene.nodes.id[i], name: this.scene.names[i] });
+    /** @type {{id: number, name: string}[][]} */ const found = [[], [], []]; // called so, begin so, hold it
+    for (let i = 0; i < this.scene.names.length; i++) {
+      const name = this.scene.names[i].toLowerCase();
+      if (name.includes(wanted)) found[name === wanted ? 0 : name.startsWith(wanted) ? 1 : 2].push({ id: this.scene.nodes.id[i], name: this.scene.names[i] });
     }
-    return [...first, ...second].slice(0, MOST);
+    return found.flat().slice(0, MOST);
   }
 
   /** @param {{id: number, name: string}} node @param {number} i */
   option(node, i) {
-    return make("li", { role: "option", id: `found-${i}`, "aria-selected": "false", onmousedown: (/** @type {Event} */ e) => { e.preventDefault(); this.take(i); } }, node.name);
+    return make("li", { role: "option", id: `found-${i}`, "aria-selected": "false", onmousedown: () => this.take(i) }, node.name);
   }
 
   mark() {

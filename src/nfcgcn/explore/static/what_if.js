@@ -3,7 +3,7 @@ import { barCell, fill, make, percent, select, table, tell, write } from "./elem
 import { ask } from "./source.js";
 
 export class WhatIfView {
-  /** @param {HTMLElement} place @param {any} scene @param {(name: string) => number | null} findNode */
+  /** @param {HTMLElement} place @param {any} scene @param {(name: string) => Promise<number | null>} findNode */
   constructor(place, scene, findNode) {
     this.place = place;
     this.scene = scene;
@@ -70,11 +70,15 @@ export class WhatIfView {
       this.update();
     };
     const other = make("input", { type: "text", autocomplete: "off", spellcheck: "false" });
-    const add = () => {
-      const id = this.findNode(other.value.trim());
-      if (id === null) return this.refuse(`There is no node "${other.value.trim()}" in the picture.`);
-      this.added.set(id, other.value.trim());
-      return this.update();
+    const add = async () => {
+      const [{ node }, name] = [this, other.value.trim()];
+      const id = await this.findNode(name);
+      if (this.node !== node) return; // another one was chosen meanwhile
+      if (id === null) this.refuse(`There is no node "${name}".`);
+      else {
+        this.added.set(id, name);
+        this.update();
+      }
     };
     return [neighbours.length ? this.form(remove, make("label", {}, "Neighbour", chosen), make("button", {}, "Remove edge")) : null,
       this.form(add, make("label", {}, "Another node, by name", other), make("button", {}, "Add edge"))].filter((form) => form !== null);

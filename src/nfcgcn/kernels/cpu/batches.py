@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numba import float32, float64, int64, uint64
 
-from nfcgcn.kernels.cpu.compiler import compiled, inlined, take
+from nfcgcn.kernels.cpu.compiler import compiled, inlined, prefetch, take
 from nfcgcn.kernels.cpu.masks import TASKS, key_of, number
 from nfcgcn.kernels.cpu.pool import run
+
+FAR, NEAR = 32, 16
+"""How many rows ahead the start of a row is fetched, and the row itself: rows of a large graph lie far apart."""
+LINE, LONG = 16, 64
+"""Numbers per cache line, and how many of a row are fetched ahead: in longer rows the core sees the pattern itself."""
 
 
 @inlined
@@ -32,7 +38,14 @@ def _draw(turn: Any, starts: Any, neighbours: Any, nodes: Any, seed: Any, table:
     draws = np.empty(size, np.int64)
     task = take(turn)
     while task < TASKS:
-        for row in range(count * task // TASKS, count * (task + 1) // TASKS):
+        stop = count * (task + 1) // TASKS
+        for row in range(count * task // TASKS, stop):
+            if row + FAR < stop:
+                prefetch(starts, nodes[row + FAR])
+            if row + NEAR < stop:
+                coming = nodes[row + NEAR]
+                for place in range(starts[coming], min(starts[coming + 1], starts[coming] + LONG), LINE):
+                    prefetch(neighbours, place)
             node = nodes[row]
             first, degree = int64(starts[node]), int64(starts[node + 1]) - int64(starts[node])
             key = key_of(seed, node)
@@ -96,11 +109,29 @@ def _renumber(first: Any, others: Any, keys: Any, slots: Any, nodes: Any, places
 
 
 @compiled
+def _measure(starts: Any, rows: Any, new: Any) -> None:
+    """Write where each row begins when some rows stand one after the other."""
+    count = len(rows)
+    for row in range(count):
+        if row + FAR < count:
+            prefetch(starts, rows[row + FAR])
+        new[row + 1] = new[row] + starts[rows[row] + 1] - starts[rows[row]]
+
+
+@compiled
 def _take(turn: Any, starts: Any, indices: Any, data: Any, rows: Any, new: Any, columns: Any, values: Any) -> None:
     count = len(rows)
     task = take(turn)
     while task < TASKS:
-        for row in range(count * task // TASKS, count * (task + 1) // TASKS):
+        stop = count * (task + 1) // TASKS
+        for row in range(count * task // TASKS, stop):
+            if row + FAR < stop:
+                prefetch(starts, rows[row + FAR])
+            if row + NEAR < stop:
+                coming, length = int64(starts[rows[row + NEAR]]), new[row + NEAR + 1] - new[row + NEAR]
+                for step in range(0, min(length, LONG), LINE):
+                    prefetch(indices, coming + step)
+                    prefetch(data, coming + step)
             first, at = starts[rows[row]], new[row]
             for step in range(new[row + 1] - at):
                 columns[at + step], values[at + step] = indices[first + step], data[first + step]
@@ -141,7 +172,10 @@ def renumber(first: Any, others: Any) -> tuple[Any, Any]:
 
 def take_rows(starts: Any, indices: Any, data: Any, rows: Any) -> tuple[Any, Any, Any]:
     """See the reference."""
-    new = np.concatenate([[0], (starts[rows + 1].astype(np.int64) - starts[rows]).cumsum()])
-    columns, values = np.empty(new[-1], np.int64), np.empty(new[-1], np.float32)
+    new = np.zeros(len(rows) + 1, np.int64)
+    _measure(starts, rows, new)
+    # Not NumPy's memory: for large arrays it asks for huge pages. Where memory was in pieces, the system took up to
+    # 0.4 s to find those for a batch of 130 MB, and 0.1 s for usual ones.
+    columns, values = (torch.empty(int(new[-1]), dtype=kind).numpy() for kind in (torch.int64, torch.float32))
     run(_take, 4 * len(columns), starts, indices, data, rows, new, columns, values)
     return new, columns, values

@@ -116,3 +116,19 @@ def relax(_: Any) -> Any:
         return ir.Constant(ir.IntType(8).as_pointer(), None)
 
     return types.void(), generate
+
+
+@primitive
+def prefetch(_: Any, array: Any, place: Any) -> Any:  # noqa: ARG001
+    """Let the core fetch what lies at a place of an array while it goes on; pages that are not mapped are left out."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
+        options = [ir.Constant(number, value) for value in (0, 3, 1)]  # to read, to keep in all caches, data
+        builder.call(fetch, [builder.bitcast(builder.gep(data, [given[1]]), address), *options])
+        return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+    return types.void(array, types.int64), generate

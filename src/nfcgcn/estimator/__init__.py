@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import numbers
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,26 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from nfcgcn.config.registry import MODELS, SUGGESTED, make_config
 from nfcgcn.config.selection import select
 from nfcgcn.data.splits import hold_out
 from nfcgcn.errors import ConfigError, GraphError
+from nfcgcn.estimator.reading import (
+    as_edges,
+    graph_of_frames,
+    is_frame,
+    missing,
+    plain,
+    read_labels,
+    read_nodes,
+    warn_of_numbers,
+    with_labels,
+    with_same_features,
+    without_labels,
+)
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.method.model import NFCGCNConfig
 from nfcgcn.randomness import generator
@@ -74,12 +79,17 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     """The common part of `NFCClassifier` and `NFCEmbedder`: parameters, training, and how X names nodes.
 
     With ``graph``, a :class:`Graph` or a PyTorch Geometric ``Data``, X lists nodes of that graph by number or by name,
-    ``[n]`` or ``[n, 1]``. The folds of a cross-validation then share the graph and its features, and each fold sees
-    only the labels of its own nodes. Labels that the graph itself carries are never read.
+    ``[n]`` or ``[n, 1]``. Whole numbers count the nodes from 0; names are text. A column of a data frame that is called
+    as the column of ids was holds names, also if they are numbers. The folds of a cross-validation
+    share the graph and its features, and each fold sees only the labels of its own nodes. Labels that the graph itself
+    carries are never read.
 
     Without ``graph``, X ``[N, D]`` holds the features, dense, sparse or as a data frame, one row per node. Edges are
     passed to every call as ``edge_index`` (``[2, E]``, row numbers, any direction); without them no two nodes are
-    connected. A missing label in ``y`` (NaN, None or pandas' NA) marks a node of the graph that has no label.
+    connected. If ``edge_index`` is a data frame with the columns ``source`` and ``target``, X must be a frame with ids;
+    both are read as :func:`nfcgcn.from_frames` does, and the column that ``y`` was taken from is no feature.
+
+    A missing label in ``y`` (NaN, None or pandas' NA) marks a node of the graph that has no label.
 
     Args:
         graph: the graph whose nodes X names, or None.
@@ -98,9 +108,11 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     have the same sign.
 
     Attributes after ``fit``: ``classes_``, ``n_features_in_`` (1 with ``graph``), ``model_``, ``config_``,
-    ``selection_`` (how settings were chosen, or None), ``history_`` (figures of every epoch), ``best_epoch_`` and
-    ``graph_``, None without ``graph``.
+    ``selection_`` (how settings were chosen, or None), ``history_`` (figures of every epoch), ``best_epoch_``,
+    ``graph_``, None without ``graph``, and ``encoding_`` (how frames were read, or None).
     """
+
+    encoding_: Mapping[str, Any] | None
 
     def __init__(self, graph: Any = None, **parameters: Any) -> None:
         bound = _SIGNATURE.bind(self, graph, **parameters)
@@ -115,10 +127,10 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if not 0 <= self.validation_fraction < 1:
             raise ConfigError(f"`validation_fraction` must be at least 0 and below 1, got {self.validation_fraction}")
         device, seed = choose_device(self.device), _seed(self.random_state)
-        self.graph_ = None if self.graph is None else _without_labels(self.graph)
-        graph, rows = self._read_rows(X, edge_index, reset=True)
-        self.classes_, nodes, labels = _read_labels(y, rows, type(self).__name__)
-        graph = _with_labels(graph, nodes, labels, self.classes_)
+        self.graph_ = None if self.graph is None else without_labels(self.graph)
+        graph, rows = self._read_rows(X, edge_index, y=y, reset=True)
+        self.classes_, nodes, labels = read_labels(y, rows, type(self).__name__)
+        graph = with_labels(graph, nodes, labels, self.classes_)
         own = {"graph", *OWN}
         settings = {name: v for name, v in self.get_params(deep=False).items() if name not in own and v is not None}
         settings = {**(self.settings or {}), **settings}
@@ -159,10 +171,25 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Fit, then return the representation of the same nodes."""
         return self.fit(X, y, edge_index).transform(X, edge_index)
 
-    def _read_rows(self, X: Any, edge_index: Any, graph: Any = None, *, reset: bool) -> tuple[Graph, Ints]:  # noqa: N803
+    def _read_rows(
+        self,
+        X: Any,  # noqa: N803
+        edge_index: Any,
+        graph: Any = None,
+        *,
+        y: Any = None,
+        reset: bool,
+    ) -> tuple[Graph, Ints]:
         """Return the graph of X, and the node of each row; `graph` stands in for the one of `fit`."""
         if graph is not None and self.graph_ is None:
             raise GraphError("`graph` is for an estimator that was fitted with one; give X and `edge_index` instead")
+        if self.graph_ is None and (is_frame(edge_index) if reset else self.encoding_ is not None):
+            made = graph_of_frames(X, edge_index, y, None if reset else self.encoding_)
+            if reset:
+                self.encoding_, self.n_features_in_ = made.encoding, len(list(X.columns))
+            return made, np.arange(made.num_nodes)
+        if reset:
+            self.encoding_ = None
         if self.graph_ is None:
             try:
                 features = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset)
@@ -173,13 +200,16 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise GraphError(f"X must hold numbers, {error}; {remedy}") from error
             if not sp.issparse(features) and not features.flags.writeable:
                 features = features.copy()  # torch warns about arrays that are not writeable
-            return Graph.from_edges(_as_edges(edge_index), features), np.arange(features.shape[0])
+            return Graph.from_edges(as_edges(edge_index), features), np.arange(features.shape[0])
         if edge_index is not None:
             raise GraphError("`edge_index` cannot be used with `graph`, which has its own edges; leave one of them out")
         if reset:
             self.n_features_in_ = 1
-        chosen = self.graph_ if graph is None else _with_same_features(_without_labels(graph), self.graph_)
-        return chosen, _read_nodes(X, chosen)
+        chosen = self.graph_ if graph is None else with_same_features(without_labels(graph), self.graph_)
+        nodes = read_nodes(X, chosen)
+        if reset:
+            warn_of_numbers(X, chosen)
+        return chosen, nodes
 
     @torch.no_grad()
     def _apply(self, method: str, X: Any, edge_index: Any, graph: Any) -> Any:  # noqa: N803
@@ -233,9 +263,9 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
         """Return the accuracy over those of the nodes X that have a label."""
         predicted = self.predict(X, edge_index)
         y = column_or_1d(y)
-        known = ~_missing(y)
+        known = ~missing(y)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(accuracy_score(_plain(y[known]), predicted[known], sample_weight=weight))
+        return float(accuracy_score(plain(y[known]), predicted[known], sample_weight=weight))
 
 
 class NFCEmbedder(NodeEstimator):
@@ -257,120 +287,6 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(state.randint(2**31 - 1))
-
-
-def _without_labels(graph: Any) -> Graph:
-    """Return the user's graph without labels, class names and split."""
-    if not isinstance(graph, Graph):
-        from torch_geometric.data import Data
-
-        if not isinstance(graph, Data):
-            raise ConfigError(
-                f"`graph` must be an nfcgcn.Graph or a PyTorch Geometric Data, got {type(graph).__name__}; nfcgcn.load "
-                "makes a graph of frames, NetworkX and igraph, or give features as X instead"
-            )
-        bare = copy.copy(graph)
-        bare.y = None
-        return replace(Graph.from_pyg(bare), given=None)
-    labels = np.full(graph.num_nodes, -1, np.int64)
-    return replace(graph, labels=labels, class_names=None, test_nodes=None, given=None)
-
-
-def _with_same_features(graph: Graph, fitted: Graph) -> Graph:
-    """Return `graph`, if its features are those of the graph of ``fit``."""
-    names, known = graph.feature_names, fitted.feature_names
-    if graph.num_features != fitted.num_features:
-        raise GraphError(f"`graph` must have the {fitted.num_features} features of `fit`, got {graph.num_features}")
-    if names is not None and known is not None and names != known:
-        place = next(i for i in range(len(known)) if names[i] != known[i])
-        raise GraphError(f"feature {place} of `graph` is {names[place]!r}, in `fit` it was {known[place]!r}")
-    return graph
-
-
-def _with_labels(graph: Graph, nodes: Ints, labels: Ints, classes: Any) -> Graph:
-    all_labels = np.full(graph.num_nodes, -1, np.int64)
-    all_labels[nodes] = labels
-    return replace(graph, labels=all_labels, class_names=tuple(str(c) for c in classes))
-
-
-def _as_edges(edge_index: Any) -> npt.NDArray[Any]:
-    if edge_index is None:
-        return np.zeros((2, 0), np.int64)
-    return edge_index.cpu().numpy() if isinstance(edge_index, Tensor) else np.asarray(edge_index)
-
-
-def _read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
-    """Return the numbers of the nodes that X names, ``[n]`` or ``[n, 1]``."""
-    nodes = np.asarray(X)
-    if nodes.ndim == 2 and nodes.shape[1] == 1:
-        nodes = nodes[:, 0]
-    if nodes.ndim != 1 or not len(nodes):
-        raise GraphError(
-            f"with `graph`, X must be a single column with at least one node of it, got shape {list(nodes.shape)}"
-        )
-    if np.issubdtype(nodes.dtype, np.integer):
-        outside = nodes[(nodes < 0) | (nodes >= graph.num_nodes)]
-        if len(outside):
-            named = str(outside[0]) in (graph.node_names or ())
-            raise GraphError(
-                f"X names node {outside[0]}, but the graph has {graph.num_nodes} nodes (0 to {graph.num_nodes - 1})"
-                + f"; '{outside[0]}' is a name: give names as text, such as str({outside[0]})" * named
-            )
-        return nodes.astype(np.int64)
-    if not all(isinstance(name, str) for name in nodes.tolist()):
-        raise GraphError(f"with `graph`, X must hold node numbers or node names, got {nodes.dtype}")
-    if graph.node_names is None:
-        raise GraphError(f"X names node '{nodes[0]}', but the nodes of the graph have no names; use their numbers")
-    number = {name: i for i, name in enumerate(graph.node_names)}
-    unknown = [name for name in nodes if name not in number]
-    if unknown:
-        known = ", ".join(f"'{name}'" for name in graph.node_names[:3])
-        raise GraphError(
-            f"X names {len(unknown)} nodes that the graph does not have, first '{unknown[0]}'; its own names start "
-            f"with {known}"
-        )
-    return np.array([number[name] for name in nodes], np.int64)
-
-
-def _read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
-    """Return the classes, the labelled nodes, each once, and the class number of each of these nodes."""
-    if y is None:
-        raise ValueError(f"{estimator} requires y to be passed, but the target y is None")
-    y = column_or_1d(y, warn=True)
-    check_consistent_length(rows, y)
-    known = ~_missing(y)
-    if not known.any():
-        raise GraphError("every label in `y` is missing; there is nothing to learn from")
-    if y.dtype.kind == "f":
-        assert_all_finite(y, allow_nan=True, input_name="y")
-    given = _plain(y[known])
-    check_classification_targets(given)
-    classes, labels = np.unique(given, return_inverse=True)
-    nodes, first, back = np.unique(rows[known], return_index=True, return_inverse=True)
-    clash = np.flatnonzero(labels != labels[first][back])
-    if len(clash):
-        node = nodes[back[clash[0]]]
-        one, other = classes[labels[first[back[clash[0]]]]], classes[labels[clash[0]]]
-        raise GraphError(f"node {node} is given twice, with the labels '{one}' and '{other}'; keep one")
-    return classes, nodes, labels[first].astype(np.int64)
-
-
-def _missing(y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark the labels that are NaN, None or pandas' NA."""
-    if y.dtype != object:
-        return np.isnan(y) if y.dtype.kind == "f" else np.zeros(len(y), bool)
-    from pandas import isna
-
-    return np.asarray(isna(y), bool)
-
-
-def _plain(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert an object array, from which missing labels were removed, to the type of its labels."""
-    if labels.dtype != object:
-        return labels
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise GraphError("`y` mixes text and numbers; make all labels one or the other")
-    return np.array(labels.tolist())
 
 
 def _to_numpy(h: Tensor) -> sp.csr_array | npt.NDArray[np.float32]:
