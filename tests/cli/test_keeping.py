@@ -13,7 +13,7 @@ import pytest
 
 import nfcgcn
 from nfcgcn import files
-from nfcgcn.cli import report as report_command
+from nfcgcn.cli import run_page
 from nfcgcn.cli import train as train_command
 from nfcgcn.training import DivergedError, loop
 
@@ -77,7 +77,7 @@ def test_a_run_without_its_page_is_whole_and_report_draws_it(run, graph, monkeyp
     assert run(*TRAIN)[0] == 0
     page = Path("here/report.html").read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr(report_command, "render", fail)
+        patched.setattr(run_page, "render", fail)
         code, out, err = run(*TRAIN, "--force", "--json", "out.json")
     remedy = "here has the whole run but no page; `nfcgcn report here` draws it"
     if isinstance(problem, KeyboardInterrupt):

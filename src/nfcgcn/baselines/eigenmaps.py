@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from nfcgcn.baselines.eigenvectors import leading_eigenvectors
 from nfcgcn.baselines.vectors import VectorClassifier, VectorConfig
@@ -35,6 +34,8 @@ class LaplacianEigenmaps(VectorClassifier):
     @classmethod
     def vectors(cls, starts: Ints, neighbours: Ints, config: Any, seed: int) -> Floats:  # noqa: ARG003
         """Return the solutions with the smallest eigenvalues of all components, ``[N, hidden_channels]``."""
+        from scipy.sparse.csgraph import connected_components
+
         size, width = len(starts) - 1, config.hidden_channels
         adjacency = sp.csr_array((np.ones(len(neighbours)), neighbours, starts), shape=(size, size))
         _, labels = connected_components(adjacency, directed=False)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nfcgcn import files
 from nfcgcn.cli.console import MOST_DRAWS, app, err, interruptible, out
-from nfcgcn.cli.report import write_run_page
+from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.errors import ConfigError
 from nfcgcn.inference import checkpoint

@@ -13,21 +13,18 @@ from nfcgcn import files
 from nfcgcn.cli.console import app, make_table, out
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.recommend_page import write_recommendation_page
+from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.errors import ConfigError
-from nfcgcn.evaluation import class_scores, confusion
 from nfcgcn.inference import checkpoint
 from nfcgcn.links.run_folder import is_link_run
 from nfcgcn.recommendation.run_folder import is_recommender
-from nfcgcn.reports import EXPLORED, Page, render, render_comparison
+from nfcgcn.reports import render_comparison
 from nfcgcn.reproduction import Experiment, Table, compare, read_ledger, select, tables, write_report
-from nfcgcn.training.scores import reliability
 
 FOLDER = Path("runs/reproduction")
 COMPARISON = "comparison.json"
 MOST_BYTES = 64 * 2**20
 """A larger result of a comparison is not read."""
-MOST_CLASSES = 1000
-"""Above this many classes there is no confusion matrix: it grows with their square, and nobody could read it."""
 
 
 @app.command()
@@ -70,33 +67,6 @@ def write_comparison_page(folder: Path) -> None:
     files.check_writable(path)
     with files.parsing(stored, "comparison"):
         html = render_comparison(json.loads(files.read_regular(stored, MOST_BYTES)))
-    files.write_text(path, html)
-    out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def write_run_page(folder: Path) -> None:
-    """Write the page of a run and print where it is."""
-    path = folder / "report.html"
-    files.check_writable(path)
-    outcome = checkpoint.load_outcome(folder)
-    scored, names = outcome.scored, outcome.class_names
-    with files.parsing(folder / checkpoint.RESULT, "result"):
-        page = Page(
-            summary=outcome.result,
-            histories=outcome.histories,  # type: ignore[arg-type]
-            confusion=confusion(scored.labels, scored.predictions, len(names)) if len(names) <= MOST_CLASSES else None,
-            class_names=names,
-            per_class=class_scores(scored.labels, scored.predictions, names),
-            shown_seed=outcome.seed,
-            embedding=scored.embedding,
-            labels=scored.labels[scored.pictured],
-            predictions=scored.predictions[scored.pictured],
-            reliability=None
-            if scored.confidences is None
-            else reliability(scored.labels == scored.predictions, scored.confidences),
-            explore=EXPLORED if (folder / EXPLORED).exists() else None,
-        )
-        html = render(page)
     files.write_text(path, html)
     out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 

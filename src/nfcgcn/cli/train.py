@@ -15,8 +15,8 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import MOST_SEEDS, Interruption, app, err, interruptible, out, this_command, training_bar
-from nfcgcn.cli.report import write_run_page
 from nfcgcn.cli.resumption import chosen_before, open_series, remember_choice, say_what_is_left
+from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.cli.selection import choose_settings
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, Config, make_config, suggest

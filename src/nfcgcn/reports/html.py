@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from nfcgcn.training.scores import SCORES
@@ -12,6 +13,12 @@ from nfcgcn.training.scores import SCORES
 
 def fill(template: str, **values: Any) -> str:
     """Fill in one of the package's templates; all values are escaped."""
+    return str(_templates().get_template(template).render(**values))
+
+
+@cache
+def _templates() -> Any:
+    """Return the package's templates, each of which is compiled once per process."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -24,7 +31,7 @@ def fill(template: str, **values: Any) -> str:
     environment.filters.update(
         percent=percent, duration=duration, setting=_setting, count=_count, counted=counted, interval=_interval
     )
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def image(svg: str) -> dict[str, Any]:

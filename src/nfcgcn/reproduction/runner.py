@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import warnings
@@ -9,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -24,7 +26,7 @@ from nfcgcn.reproduction.ledger import Key, Ledger, Record, key_of, read
 from nfcgcn.reproduction.measurement import describe_machine, measure
 from nfcgcn.reproduction.schedule import Task, estimate, unfinished
 from nfcgcn.settings import one_line
-from nfcgcn.training.processes import delayed
+from nfcgcn.training.processes import can_fork, delayed, end_with_parent, without_fork_warnings
 
 POLL = 0.5
 """Seconds between two checks whether a run that another process claimed is finished."""
@@ -74,10 +76,10 @@ def run(
     """
     progress = progress or Progress()
     left = remaining(tasks, folder, device)
-    for dataset in {task.setup.dataset for task in left}:
-        _load(dataset, data_dir)  # download it once, and report a problem with it once
+    # Download each dataset once, and report a problem with it once.
+    graphs = {name: _load(name, data_dir) for name in sorted({task.setup.dataset for task in left})}
     with Ledger(folder) as ledger:
-        series = _Series(ledger, describe_machine(device), progress)
+        series = _Series(ledger, describe_machine(device), progress, graphs)
         progress.begin(sum(estimate(t, device) for t in left), sum(len(t.seeds) for t in left))
         side_by_side = [t for t in left if not t.alone]
         try:
@@ -94,8 +96,10 @@ def run(
 class _Series:
     """The state of a series: its processes, their tasks, and what is done."""
 
-    def __init__(self, ledger: Ledger, machine: Mapping[str, str], progress: Progress) -> None:
-        self.ledger, self.machine, self.progress = ledger, machine, progress
+    def __init__(
+        self, ledger: Ledger, machine: Mapping[str, str], progress: Progress, graphs: Mapping[str, Graph]
+    ) -> None:
+        self.ledger, self.machine, self.progress, self.graphs = ledger, machine, progress, graphs
         self.done = 0
         self.failed: dict[str, str] = {}
         self._workers: list[_Worker] = []
@@ -109,7 +113,7 @@ class _Series:
             taken_elsewhere = 0
             for number in range(jobs):
                 if number == len(self._workers):
-                    self._workers.append(_Worker(device, threads, data_dir))
+                    self._workers.append(self._start(device, threads, data_dir))
                 worker = self._workers[number]
                 while waiting and worker.task is None and taken_elsewhere < len(waiting):
                     task = waiting.popleft()
@@ -121,6 +125,16 @@ class _Series:
                         worker.give(Task(task.setup, mine, task.history))
             self._collect(device)
         self.stop()
+
+    def _start(self, device: torch.device, threads: int | None, data_dir: Path | None) -> _Worker:
+        """Start a process: a fork of this one, which has all modules and graphs, where a run does not mind.
+
+        A run whose memory is measured, or that uses several threads, gets a new process.
+        """
+        if device.type == "cpu" and threads == 1 and can_fork():
+            beside = [worker.pipe for worker in self._workers]
+            return _Worker("fork", device, threads, self.graphs.__getitem__, beside)
+        return _Worker("spawn", device, threads, partial(_load, data_dir=data_dir))
 
     def stop(self) -> None:
         """End all processes; their unfinished runs are lost."""
@@ -169,12 +183,24 @@ class _Series:
 class _Worker:
     """A process that runs one task at a time. It ends soon after the process that started it has ended."""
 
-    def __init__(self, device: torch.device, threads: int | None, data_dir: Path | None) -> None:
-        context = get_context("spawn")
+    def __init__(
+        self,
+        way: Literal["fork", "spawn"],
+        device: torch.device,
+        threads: int | None,
+        graphs: Callable[[str], Graph],
+        beside: Sequence[Connection] = (),
+    ) -> None:
+        context = get_context(way)
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, str(device), threads, data_dir), daemon=True)
-        resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
-        with delayed(signal.SIGINT):
+        arguments = (theirs, str(device), threads, graphs)
+        if way == "fork":
+            self.process = context.Process(target=_work_in_fork, args=(os.getpid(), [*beside, self.pipe], *arguments))
+        else:
+            self.process = context.Process(target=_work, args=arguments)
+            resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
+        self.process.daemon = True
+        with delayed(signal.SIGINT, signal.SIGTERM), without_fork_warnings():
             self.process.start()
         theirs.close()
         self.task: Task | None = None
@@ -208,15 +234,25 @@ class _Worker:
         self.process.join()
 
 
-def _work(pipe: Connection, device: str, threads: int | None, data_dir: Path | None) -> None:
+def _work_in_fork(parent: int, pipes: Sequence[Connection], *arguments: Any) -> None:
+    """Run tasks in a fork, which must not keep open what the process that started it has open for others."""
+    end_with_parent(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    for pipe in pipes:
+        pipe.close()
+    _work(*arguments)
+
+
+def _work(pipe: Connection, device: str, threads: int | None, graphs: Callable[[str], Graph]) -> None:
     """Run tasks from the pipe until it closes."""
     if threads:
         torch.set_num_threads(threads)
         settle_in()
-    graphs = cache(lambda dataset: _load(dataset, data_dir))
+    graph_of = cache(graphs)
     try:
         while True:
-            pipe.send(_try(pipe.recv(), graphs, torch.device(device)))
+            pipe.send(_try(pipe.recv(), graph_of, torch.device(device)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

@@ -6,6 +6,7 @@ write to it. What a run learns comes back through a pipe.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -130,7 +131,7 @@ class Workers:
         """Start a run."""
         ours, theirs = self.context.Pipe(duplex=False)
         process = self.context.Process(target=self._live, args=(theirs, number, os.getpid()), daemon=True)
-        with delayed(*SIGNALS), _without_fork_warnings():
+        with delayed(*SIGNALS), without_fork_warnings():
             process.start()
             theirs.close()
             self.running[ours] = number, process
@@ -190,6 +191,13 @@ class Workers:
                 pipe.send(("error", NFCError(f"{type(error).__name__}: {error}")))
 
 
+def end_with_parent(parent: int) -> None:
+    """Let the system kill this process, a fork on Linux, as soon as the process that started it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
+
+
 def _interrupt_once(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -218,7 +226,7 @@ def delayed(*numbers: signal.Signals) -> Iterator[None]:
 
 
 @contextmanager
-def _without_fork_warnings() -> Iterator[None]:
+def without_fork_warnings() -> Iterator[None]:
     """Python 3.12 warns of forks beside threads; ours hold no lock that a run would need."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
