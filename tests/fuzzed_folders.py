@@ -206,6 +206,8 @@ def prepare(folder: Path) -> None:
         SEEDS[model] = folder / model
         keep_run(SEEDS[model], graph, config, repeats)
         use(Draw(1), repeats[0].model, graph)
+        nfcgcn.explain_classes(repeats[0].model, graph)
+        nfcgcn.export(repeats[0].model)
     write_run_page(SEEDS[model])
     look(load_run(SEEDS[model]), graph, SEEDS[model])
     SEEDS["layout"] = (SEEDS[model] / "layout.safetensors").read_bytes()

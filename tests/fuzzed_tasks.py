@@ -179,11 +179,12 @@ def packs(draw: Draw, folder: Path) -> nfcgcn.Graph:
 
 
 def prepare_tasks(folder: Path) -> None:
-    """Fill `SEEDS`."""
+    """Fill `SEEDS`, and load all that children would each have to load."""
     graph = SEEDS["links graph"] = random_graph(40, 20, sparse=True)
     setup = make_link_setup("gcn", graph=graph, settings={"epochs": 1})
     SEEDS["links"] = folder / "links"
     keep_links(SEEDS["links"], graph, setup, repeat(graph, setup, [0]))
+    use_links(Draw(1), SEEDS["links"], graph)
     write_links_page(SEEDS["links"])
     (SEEDS["links"] / "report.html").unlink()
     log = read_interactions(**log_tables(Draw(3), folder, 12, 0.0), user="user", item="item")
@@ -194,4 +195,5 @@ def prepare_tasks(folder: Path) -> None:
     SEEDS["recommender"].mkdir()
     save_recommender(SEEDS["recommender"], with_everything(fitted, parts), result, {"user": "user", "item": "item"})
     write_recommendation_page(SEEDS["recommender"])
+    load_recommender(SEEDS["recommender"]).explain("u1", "i1")
     (SEEDS["recommender"] / "report.html").unlink()
