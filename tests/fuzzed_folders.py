@@ -52,17 +52,19 @@ def odd_settings(draw: Draw, classes: tuple[type, ...], but: tuple[str, ...], sh
         elif draw.chance(0.1):
             values[name] = draw.one((0, -1, 1e400, "x", None, [1], 10**400, 10**9, True, "nan", 10**6, 1e-300))
         else:
-            values[name] = draw.one((1, 2, 3, 5)) if s.type is int else draw.one((0.0, 0.5, 0.999, 1e-3))
+            whole = s.type is not float
+            values[name] = draw.one((1, 2, 3, 5)) if whole else draw.one((1e-3, 0.5, 0.999, draw.one((0.0, 1.0))))
     return values
 
 
 def presets(draw: Draw, folder: Path) -> nfcgcn.Graph | None:
     model = draw.one(MODELS)
-    values = settings(draw, model, 0.4)
-    lines = [f"{key} = {json.dumps(value) if value is not None else 'none'}" for key, value in values.items()]
-    deep = draw.one(("", "", "", f"x = {'[' * 2000}{']' * 2000}", f"activation{'.a' * 2000} = 1", "x = 1" + "0" * 400))
-    text = "\n".join([f"[{draw.one((model, model, model, draw.one(TEXTS)))}]", *lines, deep])
-    draw.write(folder / "p.toml", text.encode(), 0.5)
+    values = settings(draw, model, draw.one((0.1, 0.4)))
+    lines = [f"{key} = {json.dumps('none' if value is None else value)}" for key, value in values.items()]
+    odd = (f"x = {'[' * 2000}{']' * 2000}", f"activation{'.a' * 2000} = 1", "x = 1" + "0" * 400)
+    lines += [draw.one(odd)] if draw.chance(0.1) else []
+    text = "\n".join([f"[{draw.one(TEXTS) if draw.chance(0.05) else model}]", *lines])
+    draw.write(folder / "p.toml", text.encode(), 0.2)
     config = make_config(model, preset=str(folder / "p.toml"), settings={"epochs": 1, "split": "ratio"})
     repeat(random_graph(40, 12, sparse=draw.chance(0.5)), config, [0])
     return None
@@ -205,6 +207,8 @@ def prepare(folder: Path) -> None:
         SEEDS[model] = folder / model
         keep_run(SEEDS[model], graph, config, repeats)
         use(Draw(1), repeats[0].model, graph)
+        nfcgcn.explain_classes(repeats[0].model, graph)
+        nfcgcn.export(repeats[0].model)
     write_run_page(SEEDS[model])
     look(load_run(SEEDS[model]), graph, SEEDS[model])
     SEEDS["layout"] = (SEEDS[model] / "layout.safetensors").read_bytes()

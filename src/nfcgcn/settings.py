@@ -246,14 +246,21 @@ def write_settings(model: str, values: Mapping[str, Any]) -> str:
 
 
 def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[Any]:
-    """Make one config per class from a flat mapping of settings; texts are converted to the field's type."""
+    """Make one config per class from a flat mapping of settings; texts are converted to the field's type.
+
+    Of two classes with a setting of one name, such as the `negatives` of DeepWalk and of link prediction, the last one
+    gets the value.
+    """
     classes = list(classes)
     known = {name: s for c in classes for name, s in settings_of(c).items()}
     for key in values:
         if key not in known:
             raise ConfigError(unknown("setting", key, known))
     typed = {key: _read(known[key], value) for key, value in values.items()}
-    return [c(**{name: typed[name] for name in settings_of(c) if name in typed}) for c in classes]
+    return [
+        c(**{name: typed[name] for name, s in settings_of(c).items() if name in typed and known[name] is s})
+        for c in classes
+    ]
 
 
 def _read(s: Setting, value: Any) -> Any:

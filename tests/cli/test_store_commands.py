@@ -63,6 +63,12 @@ def test_from_a_store_to_predictions(run, store):
     np.testing.assert_allclose(embedding, nfcgcn.embed(model, store), rtol=1e-4, atol=1e-6)
 
 
+def test_links_of_named_nodes(run, store):
+    code, _, errors = run("links", "train", "store", "--model", "gae", "--set", "epochs=1", "--out", "runs/links")
+    assert code == 0, errors
+    assert json.loads(Path("runs/links/config.json").read_text())["node_names"] == list(store.node_names)
+
+
 def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     nfcgcn.write_npz(store, "graph.npz")
     config = registry.make_config("nfc-gcn", graph=store, settings={"kernel_size": 10, "stride": 5, "filters": 4})

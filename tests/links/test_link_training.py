@@ -54,6 +54,12 @@ def test_every_decoder_learns(planted, decoder):
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:3])
 
 
+def test_a_name_that_an_encoder_has_too_is_the_setting_of_links(tmp_path):
+    setup = make_link_setup("deepwalk", settings={"negatives": "two-hops"})
+    assert (setup.links.negatives, setup.model.negatives) == ("two-hops", 5)
+    assert make_link_setup("deepwalk", settings=setup.values) == setup
+
+
 def test_every_model_is_an_encoder(planted, everything):
     for name in LINK_MODELS if everything else ("nfc-gcn-2d", "mlp", "sage-mean", "jknet", "chebnet", "eigenmaps"):
         config = {"epochs": 1, "channels": 4}

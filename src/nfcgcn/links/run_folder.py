@@ -139,7 +139,7 @@ def save_link_run(
         "num_nodes": graph.num_nodes,
         "num_features": graph.num_features,
         "feature_names": graph.feature_names,
-        "node_names": graph.node_names,
+        "node_names": None if graph.node_names is None else list(graph.node_names),  # a store reads its own bit by bit
         "dataset": result["dataset"],
         "dataset_options": result["dataset_options"],
         "encoding": graph.encoding,
