@@ -17,12 +17,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn import metrics
+from sklearn.utils import class_weight
 
 import nfcgcn
+from nfcgcn.graph import Split
 from nfcgcn.inference.checkpoint import load_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
-QUICK = "random_state=0, epochs=15, select=False, hidden_channels=8, filters=6, kernel_size=3, stride=2"
+QUICK = "random_state=0, epochs=60, select=False, hidden_channels=8, filters=6, kernel_size=3, stride=2"
 
 
 def spread(parameters):
@@ -79,11 +81,11 @@ class ByHand:
         assert sum(contributions.values()) == pytest.approx(self.scores[node, target], rel=1e-4, abs=1e-4)
 
 
-def groups(num_nodes, shares, seed=0):
+def groups(num_nodes, shares, seed=0, signal=1.5):
     """Groups of nodes, features that show the group, and edges that mostly stay inside it: a dense matrix."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(len(shares), num_nodes, p=shares)
-    x = rng.uniform(0.1, 1, (num_nodes, 5)) + 1.5 * (kind[:, None] == np.arange(5) % len(shares))
+    x = rng.uniform(0.1, 1, (num_nodes, 5)) + signal * (kind[:, None] == np.arange(5) % len(shares))
     near = rng.random((num_nodes, num_nodes)) < np.where(kind[:, None] == kind, 0.12, 0.02)
     adjacency = np.triu(near, 1).astype(float)
     return kind, x.round(3), adjacency + adjacency.T
@@ -103,7 +105,7 @@ def frames():
 
 def club():
     g = nx.karate_club_graph()
-    return {"g": g}, nx.to_numpy_array(g), None, None
+    return {"g": g}, nx.to_numpy_array(g), None, np.array([g.nodes[i]["club"] for i in g], object)
 
 
 def spectral_by_definition(x, adjacency):
@@ -187,14 +189,23 @@ def test_five_lines_of_python(point):
     by_hand = ByHand(classifier.model_, graph, adjacency, x)
     np.testing.assert_allclose(names["probabilities"], by_hand.probabilities, atol=1e-5)
     labels = graph.labels
+    assert names["score"] > 0.8 or point == "a graph without features"  # where degrees say nothing of the label
     assert names["score"] == pytest.approx(
         metrics.accuracy_score(labels[labels >= 0], by_hand.scores.argmax(axis=1)[labels >= 0])
     )
-    if known is not None and known.dtype == object:
-        assert classifier.classes_.tolist() == list(graph.class_names) == sorted(set(known))
+    if known.dtype == object:
+        assert list(graph.class_names) == sorted(set(known))
+        assert [graph.class_names[label] for label in labels[labels >= 0]] == known.tolist()
+    else:
+        assert labels[labels >= 0].tolist() == known.tolist()
+    assert classifier.classes_.tolist() in (sorted(set(known)), list(range(graph.num_classes)))
     np.testing.assert_allclose(reasons.probabilities, by_hand.probabilities[reasons.node], atol=1e-5)
+    target = int(by_hand.scores[reasons.node].argmax())
+    assert reasons.target == reasons.predicted == target
+    assert reasons.score == pytest.approx(by_hand.scores[reasons.node, target], rel=1e-4)
+    assert [r.value for r in reasons.top()] == pytest.approx([x[r.node, r.feature] for r in reasons.top()], abs=2e-5)
     contributions = {(r.node, r.feature): r.contribution for r in reasons.top()}
-    by_hand.check_reasons(reasons.node, int(by_hand.scores[reasons.node].argmax()), contributions)
+    by_hand.check_reasons(reasons.node, target, contributions)
 
 
 TABLES = (
@@ -208,7 +219,7 @@ nfcgcn explain run --node a3 --out why.csv"""
 
 def write_tables():
     """Tables with a rare class and dirty edges: a loop, a repetition, ids that no row has."""
-    kind, x, adjacency = groups(120, [0.8, 0.14, 0.06], seed=3)
+    kind, x, adjacency = groups(120, [0.6, 0.25, 0.15], seed=3, signal=0.2)
     status = np.array(["fine", "late", "lost"], object)[kind]
     status[::10] = None
     ids = [f"a{i}" for i in range(120)]
@@ -228,7 +239,7 @@ def test_three_commands(run):
     status, x, adjacency = write_tables()
     lines = COMMANDS.splitlines()
     assert len(lines) <= 3
-    quick = "--no-select --set epochs=12 --set hidden_channels=8 --set kernel_size=3 --set stride=2"
+    quick = "--no-select --set epochs=40 --set hidden_channels=8 --set kernel_size=3 --set stride=2"
     for line in lines:
         _, command, *arguments = shlex.split(line)
         code, _, err = run(command, *arguments, *(shlex.split(quick) if command == "train" else ()))
@@ -248,7 +259,9 @@ def test_three_commands(run):
     assert [float(row["margin"]) for row in rows] == pytest.approx(ordered[:, -1] - ordered[:, -2], abs=2e-5)
     assert [row["true_label"] or None for row in rows] == status.tolist()
     parts = np.array([row["split"] for row in rows])
-    check_scores(status, by_hand.probabilities, classes, parts)
+    rivals = {"nfc-gcn": by_hand.probabilities, "mlp": perceptron_by_hand(graph, x, parts)}
+    check_scores(status, rivals, classes, parts)
+    check_choice(status, by_hand.scores, classes, parts)
     place = {name: i for i, name in enumerate(graph.node_names)}
     contributions = {
         (place[row["node"]], int(row["feature"][1:])): float(row["contribution"])
@@ -257,14 +270,32 @@ def test_three_commands(run):
     by_hand.check_reasons(3, int(by_hand.scores[3].argmax()), contributions)
 
 
+def perceptron_by_hand(graph, x, parts):
+    """The probabilities of the report's perceptron, trained again as the run was: two linear layers with biases."""
+    settings = {"epochs": 40, "monitor": "macro-f1", "class_weight": "balanced"}
+    config = nfcgcn.make_config("mlp", graph=graph, settings=settings)
+    split = Split(*(np.flatnonzero(parts == part) for part in ("train", "val", "test")))
+    (trained,) = nfcgcn.repeat(graph, config, [0], splits=[split])
+    weights = spread(trained.model.named_parameters())
+    assert config.model.feature_scale == "row-norm"
+    h = x / np.linalg.norm(x, axis=1, keepdims=True)
+    h = np.maximum(h @ weights["layers.0.weight"].T + weights["layers.0.bias"], 0)
+    return softmax(h @ weights["layers.1.weight"].T + weights["layers.1.bias"])
+
+
 def check_scores(status, probabilities, classes, parts):
-    """The scores of the run are scikit-learn's on the test nodes, and those of always the commonest class."""
+    """The scores of the run are scikit-learn's on the test nodes, those of the two simple models too."""
     result = json.loads(Path("run/result.json").read_text())
     test, train = parts == "test", parts == "train"
     true = np.array([classes.index(s) for s in status[test]])
     shares = np.array([(status[train] == c).mean() for c in classes])
-    rivals = {"model": probabilities[test], "majority": np.tile(shares, (len(true), 1))}
-    found = {"model": result["test_scores"], "majority": result["baselines"]["majority class"]}
+    rivals = {name: p[test] for name, p in probabilities.items()}
+    rivals["majority class"] = np.tile(shares, (len(true), 1))
+    found = {"nfc-gcn": result["test_scores"], **result["baselines"]}
+    assert found.keys() == rivals.keys()
+    assert len({round(score["mean"], 3) for score in found["nfc-gcn"].values()}) == 6  # none stands in for another
+    sure = rivals["nfc-gcn"], rivals["nfc-gcn"].argmax(axis=1) == true
+    assert calibration_error(*sure, bins=10) != pytest.approx(calibration_error(*sure), abs=1e-3)
     for name, p in rivals.items():
         guess = p.argmax(axis=1)
         present = np.unique(true)
@@ -278,6 +309,21 @@ def check_scores(status, probabilities, classes, parts):
         }
         for score, value in expected.items():
             assert found[name][score]["mean"] == pytest.approx(value, abs=1e-4), (name, score)
+
+
+def check_choice(status, scores, classes, parts):
+    """The figures of the best epoch are those of its state: loss with balanced weights, macro-F1 the highest of all."""
+    epochs = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    best = epochs[json.loads(Path("run/result.json").read_text())["epochs"][0] - 1]
+    val = parts == "val"
+    number = np.array([classes.index(s) if s else -1 for s in status])
+    true, p = number[val], softmax(scores[val])
+    weights = class_weight.compute_class_weight("balanced", classes=np.arange(len(classes)), y=number[parts == "train"])
+    assert best["val_loss"] == pytest.approx(
+        metrics.log_loss(true, p, labels=range(len(classes)), sample_weight=weights[true]), rel=1e-4
+    )
+    assert best["val_score"] == pytest.approx(metrics.f1_score(true, p.argmax(axis=1), average="macro"))
+    assert best["val_score"] == max(epoch["val_score"] for epoch in epochs)
 
 
 def calibration_error(p, right, bins=15):
