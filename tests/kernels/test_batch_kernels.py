@@ -115,6 +115,7 @@ def test_many_rows_at_once(lists):
             [draw_table(starts, neighbours, nodes, size=4, seed=3)],
             [reference.draw_table(starts, neighbours, nodes, size=4, seed=3)],
         ),
+        (renumber(nodes[:1], nodes), reference.renumber(nodes[:1], nodes)),
     ):
         for own, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(own, other)

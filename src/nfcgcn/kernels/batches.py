@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,11 @@ def renumber(first: Ints, others: Ints) -> tuple[Ints, Ints]:
     return numbers
 
 
-def take_rows(starts: Ints, indices: Ints, data: Floats, rows: Ints) -> tuple[Ints, Ints, Floats]:
-    """Return some rows of a CSR matrix: row starts, columns and values."""
-    parts: tuple[Ints, Ints, Floats] = _ways().take_rows(_plain(starts), _plain(indices), _plain(data), rows)
+def take_rows(
+    starts: Ints, indices: Ints, data: Floats, rows: Ints, *, empty: Callable[[int, Any], Any] = np.empty
+) -> tuple[Ints, Ints, Floats]:
+    """Return some rows of a CSR matrix: row starts, columns and values; `empty` may give memory for large results."""
+    parts: tuple[Ints, Ints, Floats] = _ways().take_rows(_plain(starts), _plain(indices), _plain(data), rows, empty)
     return parts
 
 

@@ -26,6 +26,7 @@ from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.sampling import draw_seed, draw_weighted_rows
 from nfcgcn.randomness import hash_seed
 from nfcgcn.training.ranks import Ranks
+from nfcgcn.training.recycling import Recycler
 
 T = TypeVar("T")
 AHEAD = 2
@@ -99,6 +100,7 @@ class NodeReader:
         self.model, self.graph, self.seed = layered(model), graph, seed
         self.device = device or torch.device("cpu")
         self.self_weight = float(getattr(model.config, "self_weight", 1.0))
+        self.recycler = Recycler()
         a = graph.adjacency
         self.lists = (a.indptr, a.indices, a.data if graph.is_weighted else None)
 
@@ -163,7 +165,8 @@ class NodeReader:
         features = self.graph.features
         if isinstance(features, np.ndarray):
             return torch.from_numpy(np.asarray(features[nodes], np.float32))
-        parts = kernels.take_rows(features.indptr, features.indices, features.data, nodes)
+        arrays = (features.indptr, features.indices, features.data)
+        parts = kernels.take_rows(*arrays, nodes, empty=self.recycler.empty)
         return matrix_of(*parts, (len(nodes), features.shape[1]))
 
     def reach(self, nodes: Ints, most: int) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numba import float32, float64, int64, uint64
 
 from nfcgcn.kernels.cpu.compiler import compiled, inlined, prefetch, take
@@ -32,6 +31,17 @@ def _place(key: Any, step: Any, degree: Any, draws: Any) -> Any:
     return position
 
 
+@inlined
+def _fetch(starts: Any, neighbours: Any, nodes: Any, row: Any, stop: Any) -> None:
+    """Fetch lists of neighbours that will be read soon."""
+    if row + FAR < stop:
+        prefetch(starts, nodes[row + FAR])
+    if row + NEAR < stop:
+        coming = nodes[row + NEAR]
+        for place in range(starts[coming], min(starts[coming + 1], starts[coming] + LONG), LINE):
+            prefetch(neighbours, place)
+
+
 @compiled
 def _draw(turn: Any, starts: Any, neighbours: Any, nodes: Any, seed: Any, table: Any) -> None:
     count, size = len(nodes), table.shape[1] - 1
@@ -40,12 +50,7 @@ def _draw(turn: Any, starts: Any, neighbours: Any, nodes: Any, seed: Any, table:
     while task < TASKS:
         stop = count * (task + 1) // TASKS
         for row in range(count * task // TASKS, stop):
-            if row + FAR < stop:
-                prefetch(starts, nodes[row + FAR])
-            if row + NEAR < stop:
-                coming = nodes[row + NEAR]
-                for place in range(starts[coming], min(starts[coming + 1], starts[coming] + LONG), LINE):
-                    prefetch(neighbours, place)
+            _fetch(starts, neighbours, nodes, row, stop)
             node = nodes[row]
             first, degree = int64(starts[node]), int64(starts[node + 1]) - int64(starts[node])
             key = key_of(seed, node)
@@ -75,7 +80,9 @@ def _fill(
     draws = np.empty(longest, np.int64)
     task = take(turn)
     while task < TASKS:
-        for row in range(count * task // TASKS, count * (task + 1) // TASKS):
+        stop = count * (task + 1) // TASKS
+        for row in range(count * task // TASKS, stop):
+            _fetch(starts, neighbours, nodes, row, stop)
             node = nodes[row]
             first, degree = int64(starts[node]), int64(starts[node + 1]) - int64(starts[node])
             at, drawn = rows[row], min(degree, size)
@@ -92,12 +99,21 @@ def _fill(
         task = take(turn)
 
 
+@inlined
+def _slot(node: Any, mask: Any) -> Any:
+    return int64(uint64(node) * uint64(0x9E3779B97F4A7C15) >> uint64(20)) & mask
+
+
 @compiled
 def _renumber(first: Any, others: Any, keys: Any, slots: Any, nodes: Any, places: Any) -> Any:
     mask, count = len(keys) - 1, 0
     for i in range(len(first) + len(others)):
         node = first[i] if i < len(first) else others[i - len(first)]
-        slot = int64(uint64(node) * uint64(0x9E3779B97F4A7C15) >> uint64(20)) & mask
+        if NEAR <= i + NEAR - len(first) < len(others):
+            coming = _slot(others[i + NEAR - len(first)], mask)
+            prefetch(keys, coming)
+            prefetch(slots, coming)
+        slot = _slot(node, mask)
         while keys[slot] != -1 and keys[slot] != node:
             slot = (slot + 1) & mask
         if keys[slot] == -1:
@@ -109,30 +125,29 @@ def _renumber(first: Any, others: Any, keys: Any, slots: Any, nodes: Any, places
 
 
 @compiled
-def _measure(starts: Any, rows: Any, new: Any) -> None:
-    """Write where each row begins when some rows stand one after the other."""
+def _measure(starts: Any, rows: Any, old: Any, new: Any) -> None:
+    """Write where each row begins, and where it will when these rows stand one after the other."""
     count = len(rows)
     for row in range(count):
         if row + FAR < count:
             prefetch(starts, rows[row + FAR])
+        old[row] = starts[rows[row]]
         new[row + 1] = new[row] + starts[rows[row] + 1] - starts[rows[row]]
 
 
 @compiled
-def _take(turn: Any, starts: Any, indices: Any, data: Any, rows: Any, new: Any, columns: Any, values: Any) -> None:
-    count = len(rows)
+def _take(turn: Any, old: Any, indices: Any, data: Any, new: Any, columns: Any, values: Any) -> None:
+    count = len(old)
     task = take(turn)
     while task < TASKS:
         stop = count * (task + 1) // TASKS
         for row in range(count * task // TASKS, stop):
-            if row + FAR < stop:
-                prefetch(starts, rows[row + FAR])
             if row + NEAR < stop:
-                coming, length = int64(starts[rows[row + NEAR]]), new[row + NEAR + 1] - new[row + NEAR]
+                coming, length = old[row + NEAR], new[row + NEAR + 1] - new[row + NEAR]
                 for step in range(0, min(length, LONG), LINE):
                     prefetch(indices, coming + step)
                     prefetch(data, coming + step)
-            first, at = starts[rows[row]], new[row]
+            first, at = old[row], new[row]
             for step in range(new[row + 1] - at):
                 columns[at + step], values[at + step] = indices[first + step], data[first + step]
         task = take(turn)
@@ -170,12 +185,10 @@ def renumber(first: Any, others: Any) -> tuple[Any, Any]:
     return nodes[:count].copy(), places
 
 
-def take_rows(starts: Any, indices: Any, data: Any, rows: Any) -> tuple[Any, Any, Any]:
+def take_rows(starts: Any, indices: Any, data: Any, rows: Any, empty: Any) -> tuple[Any, Any, Any]:
     """See the reference."""
-    new = np.zeros(len(rows) + 1, np.int64)
-    _measure(starts, rows, new)
-    # Not NumPy's memory: for large arrays it asks for huge pages. Where memory was in pieces, the system took up to
-    # 0.4 s to find those for a batch of 130 MB, and 0.1 s for usual ones.
-    columns, values = (torch.empty(int(new[-1]), dtype=kind).numpy() for kind in (torch.int64, torch.float32))
-    run(_take, 4 * len(columns), starts, indices, data, rows, new, columns, values)
+    old, new = np.empty(len(rows), np.int64), np.zeros(len(rows) + 1, np.int64)
+    _measure(starts, rows, old, new)
+    columns, values = (empty(int(new[-1]), kind) for kind in (np.int64, np.float32))
+    run(_take, 4 * len(columns), old, indices, data, new, columns, values)
     return new, columns, values

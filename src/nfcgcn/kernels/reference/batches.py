@@ -67,8 +67,11 @@ def renumber(first: Any, others: Any) -> tuple[Any, Any]:
     return known[order].astype(np.int64), rank[inverse[len(first) :]]
 
 
-def take_rows(starts: Any, indices: Any, data: Any, rows: Any) -> tuple[Any, Any, Any]:
-    """Return some rows of a CSR matrix: row starts, columns, and values, which are None without ``data``."""
+def take_rows(starts: Any, indices: Any, data: Any, rows: Any, empty: Any = np.empty) -> tuple[Any, Any, Any]:
+    """Return some rows of a CSR matrix: row starts, columns, and values, which are None without ``data``.
+
+    ``empty``, called as NumPy's, may give the memory for columns and values; this formula makes its own.
+    """
     counts = starts[rows + 1].astype(np.int64) - starts[rows]
     new = np.concatenate([[0], counts.cumsum()])
     places = np.arange(new[-1]) + np.repeat(starts[rows] - new[:-1], counts)
