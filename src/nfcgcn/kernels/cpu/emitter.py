@@ -38,19 +38,20 @@ class Emitter:
     def __init__(self, builder: Any, number: Any, size: int) -> None:
         self.builder, self.number, self.size = builder, number, size
 
-    def tiles(self, length: Any, *, widest: int = 4) -> Iterator[tuple[Any, Any, int]]:
+    def tiles(self, length: Any, *, widest: int = 4, longest: int = BYTES) -> Iterator[tuple[Any, Any, int]]:
         """Cover ``range(length)``: yield where a tile starts, its vector type and how many vectors it has.
 
-        The code emitted between two yields runs for every tile of that kind, of `widest` vectors at most.
+        The code emitted between two yields runs for every tile of that kind, of `widest` vectors at most, each of
+        `longest` numbers at most.
         """
-        lanes = BYTES // self.size
+        lanes = min(BYTES // self.size, longest)
         kinds = [(width, lanes) for width in (4, 2, 1) if width <= widest] + [(1, count) for count in (8, 4, 1)]
         for start, (width, count) in self._cover(length, {width * count: (width, count) for width, count in kinds}):
             yield start, ir.VectorType(self.number, count), width
 
-    def strips(self, rows: Any) -> Iterator[tuple[Any, int]]:
+    def strips(self, rows: Any, *, tallest: int = 8) -> Iterator[tuple[Any, int]]:
         """Cover ``range(rows)`` in the same way: yield where a strip starts and how many rows it has."""
-        yield from self._cover(rows, {8: 8, 4: 4, 2: 2, 1: 1})
+        yield from self._cover(rows, {height: height for height in (8, 4, 2, 1) if height <= tallest})
 
     def _cover(self, length: Any, kinds: dict[int, Any]) -> Iterator[tuple[Any, Any]]:
         start = self._int(0)
@@ -121,6 +122,10 @@ class Emitter:
         """Multiply two whole numbers."""
         return self.builder.mul(a, b)
 
+    def scale(self, a: Any, by: int) -> Any:
+        """Multiply a whole number by a constant."""
+        return self.builder.mul(a, self._int(by))
+
     def shift(self, place: Any, by: int) -> Any:
         """Add a constant to a whole number."""
         return self.builder.add(place, self._int(by))
@@ -133,13 +138,14 @@ class Emitter:
         """Write one item."""
         self.builder.store(value, self.builder.gep(array, [index]))
 
-    def total(self, a: Any) -> Any:
-        """Add up the numbers of a vector: the upper half to the lower one, until one number is left."""
-        while (count := a.type.count) > 1:
-            halves = (range(count // 2), range(count // 2, count))
-            masks = [ir.Constant(ir.VectorType(ir.IntType(32), count // 2), list(half)) for half in halves]
-            a = self.plus(*(self.builder.shuffle_vector(a, a, mask) for mask in masks))
-        return self.builder.extract_element(a, ir.Constant(ir.IntType(32), 0))
+    def interleave(self, vectors: list[Any]) -> Any:
+        """Return the first numbers of all vectors, then the second ones and so on; the vectors are a power of two."""
+        while (half := len(vectors) // 2) > 0:
+            count = vectors[0].type.count
+            order = [place for i in range(count) for place in (i, count + i)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order)
+            vectors = [self.builder.shuffle_vector(vectors[i], vectors[half + i], mask) for i in range(half)]
+        return vectors[0]
 
     def load(self, array: Any, index: Any, vector: Any) -> Any:
         """Read a vector."""

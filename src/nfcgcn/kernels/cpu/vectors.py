@@ -164,29 +164,6 @@ def add_inner(_: Any, out: Any, at: Any, a: Any, a_at: Any, b: Any, b_at: Any, s
 
 
 @primitive
-def dots(_: Any, out: Any, source: Any, pitch: Any, indices: Any, count: Any, at: Any, length: Any) -> Any:
-    """``out[e] = sum_l source[pitch * indices[e] + l] * source[at + l]`` for ``e < count`` and ``l < length``.
-
-    Lanes of 16, 8 or 4 numbers are added up first, then halves of a vector to each other.
-    """
-
-    def emit(loops: Emitter, out: Any, source: Any, pitch: Any, indices: Any, count: Any, at: Any, length: Any) -> None:
-        with loops.each(count) as entry:
-            row = loops.times(pitch, loops.read(indices, entry))
-            total = loops.variable(ir.Constant(loops.number, 0.0))
-            for lane, vector, width in loops.tiles(length):
-                sums: Any = None
-                for i in range(width):
-                    here = loops.shift(lane, i * vector.count)
-                    one, other = (loops.load(source, loops.add(start, here), vector) for start in (row, at))
-                    sums = loops.mul(one, other) if sums is None else loops.fused(one, other, sums)
-                loops.set(total, loops.plus(loops.get(total), loops.total(sums)))
-            loops.write(loops.get(total), out, entry)
-
-    return intrinsic(emit, out, source, pitch, indices, count, at, length)
-
-
-@primitive
 def multiply(
     _: Any, c: Any, c_at: Any, c_row: Any, rows: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, b: Any, b_at: Any,
     b_step: Any, steps: Any, length: Any,

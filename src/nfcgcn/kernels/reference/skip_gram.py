@@ -5,8 +5,9 @@ A pair of nodes :math:`i, j` that stand near each other in a sequence adds
 .. math:: w_{ij} \left( \log \sigma(u_i^\top v_j) + k \, \mathbb{E}_n \log \sigma(-u_i^\top v_n) \right)
 
 to what is maximised. The sequences of a round start from the same vectors, each works on copies of its rows, and what
-they changed is added up in their order: the result does not depend on who computes which. Within a sequence the
-positions come one after the other. All positions of a sequence share its negative nodes, each takes some of them.
+they changed is added up in their order: the result does not depend on who computes which. Within a sequence blocks of
+positions come one after the other; the positions of a block start from the same vectors and have the same negative
+nodes, which are some of those of the sequence.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import numpy as np
 from nfcgcn.graph import Floats, Ints
 from nfcgcn.kernels.reference.walks import Nodes
 
-SHARED, EACH = 32, 8
-"""Negative nodes of a sequence, and how many of them a position takes."""
+BLOCK = 8
+"""Positions that change the vectors together."""
+SHARED, EACH = 32, 16
+"""Negative nodes of a sequence, and how many of them a block takes."""
 
 
 class Pairs(NamedTuple):
@@ -45,19 +48,21 @@ def skip_gram_round(
     rows = np.stack([_first_places(each) for each in nodes])
     each, u, v = np.arange(count)[:, None], vectors[sequences], contexts[nodes]
     before = u.copy(), v.copy()
-    for i in range(longest):
-        low, high = max(0, i - pairs.reach), min(longest, i + pairs.reach + 1)
-        counts = (np.arange(low, high) < lengths[:, None]) & (i < lengths[:, None])
-        near = np.float32(step) * pairs.weights[i, low:high] * counts
-        share = np.float32(pairs.negatives / EACH) * near.sum(1, keepdims=True)
-        others = rows[:, longest + (i * EACH + np.arange(EACH)) % SHARED]
+    for number, first in enumerate(range(0, longest, BLOCK)):
+        last = min(first + BLOCK, longest)
+        low, high = max(0, first - pairs.reach), min(longest, last + pairs.reach)
+        counts = (np.arange(first, last) < lengths[:, None])[:, :, None] & (
+            np.arange(low, high) < lengths[:, None, None]
+        )
+        near = np.float32(step) * pairs.weights[first:last, low:high] * counts
+        share = np.float32(pairs.negatives / EACH) * near.sum(2, keepdims=True)
+        others = rows[:, longest + (number * EACH + np.arange(EACH)) % SHARED]
         places = np.concatenate([rows[:, low:high], others], axis=1)
-        centre = u[each, rows[:, i : i + 1]]
-        score = _sigmoid((v[each, places] * centre).sum(2))
-        pull = np.concatenate([near * (1 - score[:, : high - low]), -share * score[:, high - low :]], axis=1)
-        change = (pull[:, :, None] * v[each, places]).sum(1)
-        np.add.at(v, (each, places), pull[:, :, None] * centre)
-        u[each[:, 0], rows[:, i]] += change
+        centres = u[each, rows[:, first:last]]
+        score = _sigmoid(centres @ v[each, places].swapaxes(1, 2))
+        pull = np.concatenate([near * (1 - score[:, :, : high - low]), -share * score[:, :, high - low :]], axis=2)
+        np.add.at(u, (each, rows[:, first:last]), pull @ v[each, places])
+        np.add.at(v, (each, places), pull.swapaxes(1, 2) @ centres)
     own = rows == np.arange(rows.shape[1])
     for r in range(count):  # the changes of a node's copies, of which one has changed
         np.add.at(vectors, sequences[r], (u[r] - before[0][r]) * own[r, :longest, None])
