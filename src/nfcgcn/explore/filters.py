@@ -42,7 +42,7 @@ class Filters:
 
     def _find_strongest(self) -> Floats:
         subject, config = self.subject, self.model.config
-        table = subject.table(subject.graph)
+        table = subject.own_table
         answers = self.model.nfc.out_channels
         step = max(1, CHUNK // max(config.bandwidth * subject.graph.num_features, answers))
         found = []
@@ -77,7 +77,7 @@ class Filters:
         """Return the weights of a filter by slot and position, and the nodes and features that excite it most."""
         subject, config = self.subject, self.model.config
         nodes = self.nodes[np.argsort(-self.strongest[:, number], kind="stable")[:MOST_STRONGEST]]
-        table = subject.table(subject.graph)
+        table = subject.own_table
         width = self.weight.shape[1]
         sums = np.zeros(subject.graph.num_features)
         places = []

@@ -9,7 +9,6 @@ import torch
 
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.graph import Ints
-from nfcgcn.inference.explanation import explain
 from nfcgcn.method.features import scale_features
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.method.node_feature_conv import ACTIVATIONS, convolve
@@ -47,7 +46,7 @@ def describe_node(subject: Subject, node: int) -> dict[str, Any]:
     answer["mean"], answer["spread"] = over.probabilities[node].tolist(), over.spread[node].tolist()
     answer["draws"] = over.draws
     if subject.convolved is not None:
-        slots = subject.table(subject.graph)[node]
+        slots = subject.own_table[node]
         answer["map"] = _describe_map(subject, subject.convolved, slots)
         answer["depth"] = len(subject.convolved.layers)
     return answer
@@ -115,7 +114,7 @@ def _name_largest(subject: Subject, slots: Ints, parts: Any, slot: int, first: i
 def describe_reasons(subject: Subject, node: int, target: int) -> dict[str, Any]:
     """Return what each feature of each node added to the score of a class: the numbers of `explain`."""
     assert subject.run is not None  # noqa: S101
-    e = explain(subject.run.model, subject.graph, node, target=target)
+    e = subject.explainer.explain(node, target=target)
     name = subject.run.class_name
     reasons = node_reasons(e, subject.graph, model=subject.run.model_name, class_name=name, top=1)
     answer: dict[str, Any] = {

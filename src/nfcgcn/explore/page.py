@@ -22,6 +22,7 @@ MODULES = (
     "elements.js",
     "source.js",
     "colours.js",
+    "marks.js",
     "picture.js",
     "search.js",
     "feature_map.js",

@@ -14,6 +14,7 @@ from nfcgcn.config.registry import make_config
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.checkpoint import SavedRun, load_outcome
+from nfcgcn.inference.explanation import Explainer
 from nfcgcn.inference.prediction import Prediction, predict_proba
 from nfcgcn.method.model import NFCGCN
 from nfcgcn.reports.explanation_page import feature_name, node_name
@@ -94,6 +95,17 @@ class Subject:
     def convolved(self) -> NFCGCN | None:
         """The model, if it has feature maps."""
         return self.run.model if self.run is not None and isinstance(self.run.model, NFCGCN) else None
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What answers why."""
+        assert self.run is not None  # noqa: S101
+        return Explainer(self.run.model, self.graph)
+
+    @cached_property
+    def own_table(self) -> Ints:
+        """The neighbours that the model draws for the graph as it is, ``[N, n]``."""
+        return self.table(self.graph)
 
     def table(self, graph: Graph, *, draw: int = 0) -> Ints:
         """Return the neighbours that the model draws for `graph`, ``[N, n]``."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, make_path
+from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, prepare_path
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
@@ -91,8 +91,10 @@ class Explanation:
     def top(self, count: int | None = None) -> list[Contribution]:
         """List the largest contributions of either sign, largest first; without a `count` all that are not 0."""
         cells = self.contributions.tocoo()
-        order = np.lexsort((cells.col, cells.row, -np.abs(cells.data)))
-        order = order[cells.data[order] != 0][:count]
+        sizes = np.abs(cells.data)
+        least = np.partition(sizes, -count)[-count] if count and count < len(sizes) else 0.0
+        places = np.flatnonzero((sizes >= least) & (sizes > 0))
+        order = places[np.lexsort((cells.col[places], cells.row[places], -sizes[places]))][:count]
         if not len(order):
             return []
         rows, columns = cells.row[order], cells.col[order]
@@ -132,9 +134,61 @@ class ClassExplanation:
         return [(int(d), float(self.contributions[d])) for d in order if self.contributions[d]]
 
 
-@enough_memory()
-@one_pool()
-@torch.enable_grad()
+class Explainer:
+    """Explains nodes of one graph, one after the other: what does not depend on the node is computed once.
+
+    The model must not change meanwhile.
+
+    >>> import nfcgcn
+    >>> graph = nfcgcn.load("citations", nodes=200, features=50)
+    >>> explainer = Explainer(nfcgcn.GCN(50, 8, 2, 7).eval(), graph)
+    >>> [explainer.explain(node).node for node in (7, 8)]
+    [7, 8]
+    """
+
+    @enough_memory()
+    @one_pool()
+    def __init__(self, model: NodeClassifier, graph: Graph) -> None:
+        self.model, self.graph = model, graph
+        self._make_path = prepare_path(model, graph)
+
+    @enough_memory()
+    @one_pool()
+    @torch.enable_grad()
+    def explain(self, node: int | str, *, target: int | None = None) -> Explanation:
+        """Do the same as :func:`explain`, for another node."""
+        model, graph = self.model, self.graph
+        node = graph.find_node(node) if isinstance(node, str) else int(node)
+        if not 0 <= node < graph.num_nodes:
+            raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
+        path = self._make_path(np.array([node]))
+        scores = _model_scores(model, graph, np.array([node]))[0]
+        predicted = int(scores.argmax())
+        target = predicted if target is None else target
+        if not 0 <= target < len(scores):
+            raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
+        integral = integrate(path, lambda scores: scores[0, target])
+        slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
+        contributions = path.contributions(integral.points)
+        score = float(scores[target])
+        return Explanation(
+            graph=graph,
+            node=node,
+            target=target,
+            predicted=predicted,
+            score=score,
+            baseline=integral.baseline,
+            contributions=contributions,
+            slots=slots,
+            own_map=own_map,
+            hops=path.hops,
+            method=integral.method,
+            error=score - integral.baseline - float(contributions.sum()),
+            features=sp.csr_array(graph.features),
+            probabilities=(scores.double() / model.temperature).softmax(0).numpy(),
+        )
+
+
 def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int | None = None) -> Explanation:
     """Return how much each feature of each neighbour added to the score of `target`, by default the predicted class.
 
@@ -149,35 +203,7 @@ def explain(model: NodeClassifier, graph: Graph, node: int | str, *, target: int
     >>> abs(explanation.baseline + parts - explanation.score) < 1e-4
     True
     """
-    node = graph.find_node(node) if isinstance(node, str) else int(node)
-    if not 0 <= node < graph.num_nodes:
-        raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
-    path = make_path(model, graph, np.array([node]))
-    scores = _model_scores(model, graph, np.array([node]))[0]
-    predicted = int(scores.argmax())
-    target = predicted if target is None else target
-    if not 0 <= target < len(scores):
-        raise ConfigError(f"`target` must be a class from 0 to {len(scores) - 1}, got {target}")
-    integral = integrate(path, lambda scores: scores[0, target])
-    slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
-    contributions = path.contributions(integral.points)
-    score = float(scores[target])
-    return Explanation(
-        graph=graph,
-        node=node,
-        target=target,
-        predicted=predicted,
-        score=score,
-        baseline=integral.baseline,
-        contributions=contributions,
-        slots=slots,
-        own_map=own_map,
-        hops=path.hops,
-        method=integral.method,
-        error=score - integral.baseline - float(contributions.sum()),
-        features=sp.csr_array(graph.features),
-        probabilities=(scores.double() / model.temperature).softmax(0).numpy(),
-    )
+    return Explainer(model, graph).explain(node, target=target)
 
 
 @enough_memory()
@@ -195,7 +221,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
     200
     """
     nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)
-    path = make_path(model, graph, nodes)
+    path = prepare_path(model, graph)(nodes)
     scores = _model_scores(model, graph, nodes)
     classes = []
     for target in range(scores.shape[1]):

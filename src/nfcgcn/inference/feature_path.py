@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -72,6 +73,33 @@ class FeaturePath(ABC):
         """Return what each feature of each node added, ``[N, D]``."""
 
 
+class MapModel:
+    """An NFC-GCN on a graph: what its paths have in common, whichever nodes they lead to."""
+
+    def __init__(self, model: NFCGCN, graph: Graph) -> None:
+        if model.nfc.in_channels != graph.num_features:
+            raise GraphError(
+                f"the model was made for {model.nfc.in_channels} features per node, got {graph.num_features}; "
+                "explain it on a graph with the features it was trained on"
+            )
+        # The table that prediction draws, whatever device the model is on.
+        self.table: Ints = copy.deepcopy(model.nfc).cpu().eval().table(model.scale(graph.x), graph.edges).numpy()
+        self.original, self.model, self.graph = model, _double(model), graph
+        self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
+        own = [layer.get_parameter("weight").detach().mT for layer in self.model.own[:1]]
+        self.own = torch.cat([self.matrix.new_zeros(graph.num_features, 0), *own], dim=1)
+        self.composed = self._compose() if model.config.activation == "none" else None
+
+    def _compose(self) -> Tensor:
+        """Return one matrix per slot, ``[n, D, channels]``."""
+        config = self.original.config
+        sizes = {"bandwidth": config.bandwidth, "num_features": self.graph.num_features, "stride": config.stride}
+        of_maps = compose(self.weight, self.matrix, **sizes)
+        of_own = of_maps.new_zeros(*of_maps.shape[:2], self.own.shape[1])
+        of_own[0] = self.own
+        return torch.cat([of_maps, of_own], dim=2)
+
+
 class MapPath(FeaturePath):
     """NFC-GCN: ``p`` is ``H(0) W``, what the first layer makes of the feature maps, and beside it ``X V(1)``.
 
@@ -79,17 +107,11 @@ class MapPath(FeaturePath):
     the node's own features, reads slot 0, where the node itself stands; without ``own_features`` it has no columns.
     """
 
-    def __init__(self, model: NFCGCN, graph: Graph, nodes: Ints) -> None:
-        if model.nfc.in_channels != graph.num_features:
-            raise GraphError(
-                f"the model was made for {model.nfc.in_channels} features per node, got {graph.num_features}; "
-                "explain it on a graph with the features it was trained on"
-            )
-        # The table that prediction draws, whatever device the model is on.
-        everywhere = copy.deepcopy(model.nfc).cpu().eval().table(model.scale(graph.x), graph.edges).numpy()
-        self.model = _double(model)
-        self.config = model.config
-        self.weight, self.matrix = self.model.nfc.weight.detach(), self.model.first_matrix.detach()
+    def __init__(self, prepared: MapModel, nodes: Ints) -> None:
+        graph, everywhere = prepared.graph, prepared.table
+        self.model, self.config = prepared.model, prepared.original.config
+        self.weight, self.matrix = prepared.weight, prepared.matrix
+        self.own, self.composed = prepared.own, prepared.composed
         self.size = self.model.nfc.out_channels
         self.hops = count_hops(graph, nodes, self.config.num_layers + 1)
         self.rows = np.flatnonzero((self.hops >= 0) & (self.hops <= self.config.num_layers))  # whose maps matter
@@ -98,23 +120,12 @@ class MapPath(FeaturePath):
         self.table = torch.from_numpy(np.searchsorted(self.sources, everywhere[self.rows]))
         self.local = torch.from_numpy(np.searchsorted(self.rows, nodes))
         self.adjacency = _normalised(graph, self.rows, self.config.self_weight)
-        self.features = _scaled(model, graph, self.sources)
+        self.features = _scaled(prepared.original, graph, self.sources)
         self.x = _csr(self.features)
         self.shape = graph.features.shape
-        sizes = {"bandwidth": self.config.bandwidth, "num_features": graph.num_features, "stride": self.config.stride}
-        own = [layer.get_parameter("weight").detach().mT for layer in self.model.own[:1]]
-        self.own = torch.cat([self.matrix.new_zeros(graph.num_features, 0), *own], dim=1)
-        self.composed = self._compose(sizes) if self.config.activation == "none" else None
         self._whole: Tensor | None = None
         self._seen: dict[float, tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}
-
-    def _compose(self, sizes: dict[str, int]) -> Tensor:
-        """Return one matrix per slot, ``[n, D, channels]``."""
-        of_maps = compose(self.weight, self.matrix, **sizes)
-        of_own = of_maps.new_zeros(*of_maps.shape[:2], self.own.shape[1])
-        of_own[0] = self.own
-        return torch.cat([of_maps, of_own], dim=2)
 
     def at(self, alpha: float) -> tuple[Tensor, Tensor]:
         if self.composed is not None:
@@ -264,14 +275,15 @@ class PlainPath(FeaturePath):
         return sp.csr_array(sp.coo_array((values, (self.node, self.feature)), shape=self.shape))
 
 
-def make_path(model: NodeClassifier, graph: Graph, nodes: Ints) -> FeaturePath:
-    """Return the path of a model; the model itself is not changed."""
+def prepare_path(model: NodeClassifier, graph: Graph) -> Callable[[Ints], FeaturePath]:
+    """Return what makes the path of a model to some nodes; the model itself is not changed."""
     if not model.reads_features:
         raise ConfigError(
             f"a {type(model).__name__} reads no features, so that no feature explains its scores; explain another model"
         )
-    mapped = isinstance(model, NFCGCN) and not len(model.stack)
-    return MapPath(model, graph, nodes) if mapped else PlainPath(model, graph, nodes)  # type: ignore[arg-type]
+    if isinstance(model, NFCGCN) and not len(model.stack):
+        return partial(MapPath, MapModel(model, graph))
+    return partial(PlainPath, model, graph)
 
 
 def _local_table(table: Ints, around: Ints) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nfcgcn.graph import Ints
 from nfcgcn.inference.explanation import Method, integrate
-from nfcgcn.inference.feature_path import make_path
+from nfcgcn.inference.feature_path import prepare_path
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.recommendation.bipartite import Bipartite
@@ -104,7 +104,7 @@ def explain_suggestion(
     """
     numbers = log.users.find(user, "user"), log.items.find(item, "item")
     ends = np.array([both.users[numbers[0]], both.items[numbers[1]]])
-    path = make_path(encoder, both.graph, ends)
+    path = prepare_path(encoder, both.graph)(ends)
     integral = integrate(path, lambda vectors: (vectors[0] * vectors[1]).sum())
     contributions = path.contributions(integral.points)
     of_users, of_items = vectors

@@ -4,6 +4,7 @@ import { heatTable } from "./feature_map.js";
 import { ask } from "./source.js";
 
 const FEW = 12;
+const FEW_NEIGHBOURS = 40; // the others are listed when they are asked for
 
 export class NodeView {
   /** @param {HTMLElement} place @param {any} scene @param {(id: number) => void} onChoose */
@@ -78,9 +79,15 @@ export class NodeView {
   /** @param {any} node */
   neighbours(node) {
     if (!node.neighbours.length) return make("p", { class: "muted" }, "This node has no neighbours.");
-    const list = make("ul", { class: "chips" }, node.neighbours.map((/** @type {any} */ other) => make("li", {}, this.link(other))));
+    const chips = (/** @type {any[]} */ nodes) => make("ul", { class: "chips" }, nodes.map((other) => make("li", {}, this.link(other))));
+    const [first, rest] = [node.neighbours.slice(0, FEW_NEIGHBOURS), node.neighbours.slice(FEW_NEIGHBOURS)];
     const left = node.degree - node.neighbours.length;
-    return make("div", {}, list, left > 0 ? make("p", { class: "muted" }, `and ${left} more`) : null);
+    const open = (/** @type {Event} */ event) => {
+      const place = /** @type {HTMLElement} */ (event.target);
+      if (place.childElementCount === 1) place.append(chips(rest), left > 0 ? make("p", { class: "muted" }, `and ${left} more`) : "");
+    };
+    const more = rest.length ? make("details", { ontoggle: open }, make("summary", {}, `${node.degree - first.length} more neighbours`)) : null;
+    return make("div", {}, chips(first), more);
   }
 
   /** @param {any} node */

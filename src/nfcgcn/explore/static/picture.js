@@ -1,11 +1,12 @@
 // The graph, drawn by sigma.
 import { make } from "./elements.js";
 import { seen } from "./colours.js";
+import { drawLabel, drawMarks } from "./marks.js";
 
 const MANY_EDGES = { cpu: 3000, gpu: 50_000 }; // by who draws: more are left out of a picture that moves
 const MANY_NODES = 1000;
-const MANY_NEIGHBOURS = 30; // to more of them lines are thin, or they would hide the picture
 const REST = 120; // milliseconds without a move after which the picture is drawn anew
+const MOST_RESTS = 5; // for which an answer that is on its way goes first
 const DRAWN_BY_CPU = /swiftshader|llvmpipe|softpipe|software|basic render/i;
 
 export class Picture {
@@ -18,8 +19,9 @@ export class Picture {
     /** @type {import("./colours.js").Grouping | null} */ this.grouping = null;
     /** @type {(i: number) => boolean} */ this.isShown = () => true;
     /** @type {number | null} */ this.chosen = null;
-    /** @type {Set<number>} */ this.near = new Set();
+    /** @type {number[]} */ this.near = [];
     /** @type {Map<number, number>} */ this.index = new Map();
+    /** @type {any} */ this.marks = null; // a layer
     this.ink = this.card = this.line = "";
     this.drawn = 0;
     this.byCpu = false;
@@ -52,6 +54,9 @@ export class Picture {
       this.place.replaceChildren(make("p", { class: "message" }, "This browser cannot draw the picture (it needs WebGL). Search and lists work without it."));
       return;
     }
+    this.marks = this.sigma.createCanvasContext("marks").getCanvases().marks;
+    this.marks.style.pointerEvents = "none";
+    this.sigma.on("afterRender", () => this.mark());
     this.byCpu = isDrawnByCpu(this.sigma.getCanvases().nodes);
     if (this.byCpu && graph.order > MANY_NODES) this.glide();
     if (!this.byCpu) this.sigma.setSetting("hideEdgesOnMove", this.drawn > MANY_EDGES.gpu);
@@ -60,7 +65,7 @@ export class Picture {
     this.sigma.on("leaveNode", () => (this.place.style.cursor = ""));
   }
 
-  /** While a large picture is only moved, shift what is drawn, and draw anew when it rests: without a GPU drawing is slow, and so is each layer that is put on the page. */
+  /** While a large picture is moved or zoomed, shift and stretch what is drawn, and draw anew when it rests: without a GPU drawing is slow, and so is each layer that is put on the page. */
   glide() {
     const { sigma } = this;
     const camera = sigma.getCamera();
@@ -70,8 +75,14 @@ export class Picture {
     let timer = 0;
     const shift = (/** @type {string} */ by) => {
       for (const layer of [edges, nodes, labels, hovers, hoverNodes]) layer.style.transform = by;
-      for (const layer of [hovers, hoverNodes]) layer.hidden = by !== "" && this.chosen === null; // they hold marked nodes alone
+      for (const layer of [hovers, hoverNodes]) layer.hidden = by !== ""; // they hold the node under the pointer alone
     };
+    /** @param {number} rests */
+    const drawLater = (rests) => {
+      if (rests && document.querySelector("[aria-busy]")) timer = setTimeout(() => drawLater(rests - 1), REST);
+      else draw();
+    };
+    for (const layer of [edges, nodes, labels]) layer.style.transformOrigin = "0 0";
     sigma.on("afterRender", () => {
       clearTimeout(timer);
       drawn = camera.getState();
@@ -80,12 +91,21 @@ export class Picture {
     sigma.scheduleRender = () => {
       const now = camera.getState();
       clearTimeout(timer);
-      if (now.ratio !== drawn.ratio || now.angle !== drawn.angle || (now.x === drawn.x && now.y === drawn.y)) return draw();
-      const [was, is] = [drawn, now].map((cameraState) => sigma.framedGraphToViewport({ x: 0.5, y: 0.5 }, { cameraState }));
-      shift(`translate(${is.x - was.x}px, ${is.y - was.y}px)`);
-      timer = setTimeout(draw, REST);
+      if (now.angle !== drawn.angle || (now.ratio === drawn.ratio && now.x === drawn.x && now.y === drawn.y)) return draw();
+      // Where two corners of the picture were drawn, and where they belong now.
+      const at = (/** @type {any} */ cameraState) => [0, 1].map((x) => sigma.framedGraphToViewport({ x, y: x }, { cameraState }));
+      const [[one, other], [toOne, toOther]] = [at(drawn), at(now)];
+      const scale = (toOther.x - toOne.x) / (other.x - one.x);
+      shift(`translate(${toOne.x - scale * one.x}px, ${toOne.y - scale * one.y}px) scale(${scale})`);
+      this.mark();
+      timer = setTimeout(() => drawLater(MOST_RESTS), REST);
       return sigma;
     };
+  }
+
+  /** Mark the chosen node on a layer of its own: the picture below need not be drawn anew. */
+  mark() {
+    if (this.sigma) drawMarks(this);
   }
 
   /** @returns {any} */
@@ -95,9 +115,9 @@ export class Picture {
       nodeReducer: (/** @type {string} */ node, /** @type {any} */ data) => this.reduceNode(Number(node), data),
       edgeReducer: (/** @type {string} */ edge, /** @type {any} */ data) => this.reduceEdge(edge, data),
       nodeProgramClasses: { circle: programs.NodePointProgram },
-      edgeProgramClasses: { line: programs.EdgeLineProgram, thick: programs.EdgeRectangleProgram },
+      edgeProgramClasses: { line: programs.EdgeLineProgram },
       defaultEdgeType: "line",
-      defaultDrawNodeHover: (/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ data, /** @type {any} */ settings) => this.drawLabel(context, data, settings),
+      defaultDrawNodeHover: (/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ data) => drawLabel(this, context, data),
       hideEdgesOnMove: this.drawn > MANY_EDGES.cpu,
       hideLabelsOnMove: this.graph.order > MANY_NODES,
       labelRenderedSizeThreshold: 9,
@@ -105,7 +125,6 @@ export class Picture {
       labelFont: "system-ui, sans-serif",
       labelSize: 12,
       labelColor: { color: this.ink },
-      zIndex: true,
       minCameraRatio: 0.005,
       maxCameraRatio: 4,
       allowInvalidContainer: true,
@@ -113,42 +132,21 @@ export class Picture {
     };
   }
 
+  /** The colour of a node. @param {number} i */
+  colour(i) {
+    const group = this.grouping?.groups[this.grouping.of(i)];
+    return seen(group?.colour ?? "#888888", this.dark.matches);
+  }
+
   /** @param {number} i @param {any} data */
   reduceNode(i, data) {
-    const isChosen = i === this.chosen;
-    if (!this.isShown(i) && !isChosen) return { ...data, hidden: true };
-    const group = this.grouping?.groups[this.grouping.of(i)];
-    const colour = seen(group?.colour ?? "#888888", this.dark.matches);
-    if (isChosen) return { ...data, color: colour, size: data.size + 5, highlighted: true, zIndex: 2 };
-    return this.near.has(i) ? { ...data, color: colour, size: data.size + 1.5, zIndex: 1 } : { ...data, color: colour };
+    return this.isShown(i) ? { ...data, color: this.colour(i) } : { ...data, hidden: true };
   }
 
   /** @param {string} edge @param {any} data */
   reduceEdge(edge, data) {
     const [one, other] = this.graph.extremities(edge).map(Number);
-    if (one === this.chosen || other === this.chosen) return { ...data, color: this.ink, type: this.near.size > MANY_NEIGHBOURS ? "line" : "thick", size: 1.6, zIndex: 1, hidden: !this.isShown(one) && !this.isShown(other) };
     return { ...data, color: this.line, hidden: !this.isShown(one) || !this.isShown(other) };
-  }
-
-  /** The label of the chosen node and of the one under the pointer, in the page's colours. @param {CanvasRenderingContext2D} context @param {any} data @param {any} settings */
-  drawLabel(context, data, settings) {
-    const text = data.label.length > 60 ? data.label.slice(0, 59) + "…" : data.label;
-    context.font = `600 ${settings.labelSize}px ${settings.labelFont}`;
-    const width = context.measureText(text).width;
-    const [left, top] = [data.x + data.size + 3, data.y - settings.labelSize / 2 - 4];
-    context.fillStyle = this.card;
-    context.strokeStyle = this.ink;
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.arc(data.x, data.y, data.size + 2, 0, 2 * Math.PI);
-    context.stroke();
-    context.beginPath();
-    context.roundRect(left, top, width + 12, settings.labelSize + 8, 4);
-    context.fill();
-    context.lineWidth = 0.5;
-    context.stroke();
-    context.fillStyle = this.ink;
-    context.fillText(text, left + 6, data.y + settings.labelSize / 3);
   }
 
   /** Take the colours of the page, light or dark. */
@@ -182,16 +180,10 @@ export class Picture {
   /** Mark a node, with lines to its neighbours, and bring it into sight. @param {number} id @param {number[]} neighbours @param {boolean} bring */
   choose(id, neighbours, bring) {
     this.chosen = this.index.get(id) ?? null;
-    this.near = new Set(neighbours.flatMap((other) => this.index.get(other) ?? []));
-    // Where it stands is known as long as the picture is not about to be drawn anew.
+    this.near = neighbours.flatMap((other) => this.index.get(other) ?? []);
+    this.mark();
     const at = this.chosen === null ? null : this.sigma?.getNodeDisplayData(String(this.chosen));
-    const { x, y } = at ?? {};
-    if (this.chosen !== null && !this.scene.edges[0].length) {
-      this.graph.clearEdges(); // of the node chosen before
-      for (const i of this.near) this.graph.addEdge(String(this.chosen), String(i));
-    }
-    this.refresh();
-    if (bring && at) this.go({ x, y, ratio: Math.min(this.sigma.getCamera().ratio, 0.35) });
+    if (bring && at) this.go({ x: at.x, y: at.y, ratio: Math.min(this.sigma.getCamera().ratio, 0.35) });
   }
 
   /** @param {Record<string, number>} state */
