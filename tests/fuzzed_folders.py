@@ -17,8 +17,8 @@ from safetensors.torch import load, load_file, save, save_file
 import nfcgcn
 from fuzzed_graphs import NUMBERS, TEXTS, Draw
 from nfcgcn.cli.report import write_comparison_page
-from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.cli.resumption import chosen_before
+from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.config.registry import MODELS, Config, make_config
 from nfcgcn.evaluation import describe, repeat
 from nfcgcn.explore import Explorer, Subject, page_file, to_gexf

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
+expect.set_options(timeout=60_000)  # a busy machine takes its time
 OF_SOFTWARE = "GPU stall due to ReadPixels"
 """A remark of Chromium's on drawing without a graphics card."""
 
@@ -193,7 +194,7 @@ def test_the_picture(opened):
 
 
 MARKED = """() => {
-  const layer = document.querySelector("#picture canvas.sigma-hovers");
+  const layer = document.querySelector("#picture canvas.sigma-marks");
   const [x, y] = [layer.width / 2 - 20, layer.height / 2 - 20];
   const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   copy.drawImage(layer, -x, -y);

@@ -67,7 +67,7 @@ def renumber(first: Any, others: Any) -> tuple[Any, Any]:
     return known[order].astype(np.int64), rank[inverse[len(first) :]]
 
 
-def take_rows(starts: Any, indices: Any, data: Any, rows: Any, empty: Any = np.empty) -> tuple[Any, Any, Any]:
+def take_rows(starts: Any, indices: Any, data: Any, rows: Any, empty: Any = np.empty) -> tuple[Any, Any, Any]:  # noqa: ARG001
     """Return some rows of a CSR matrix: row starts, columns, and values, which are None without ``data``.
 
     ``empty``, called as NumPy's, may give the memory for columns and values; this formula makes its own.
