@@ -90,7 +90,7 @@ def check_same(results, counts=THREADS):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_trainings(model, threads, everything):
-    @settings(max_examples=48 if everything else 8, phases=[Phase.generate])  # to shrink a training takes minutes
+    @settings(max_examples=48 if everything else 5, phases=[Phase.generate])  # to shrink a training takes minutes
     @given(configs(model), graphs(model), st.sampled_from(THREADS[1:]))
     def check(config, graph, several):
         def train():

@@ -103,23 +103,27 @@ OUTPUTS = """
 import os, sys
 from nfcgcn import cli
 from nfcgcn.cli.console import app, out
-kind, = sys.argv[1:]
-sys.argv = ["nfcgcn", "models"]
-if kind == "ascii":
-    cli.COMMANDS["say"] = ("listing", "")
-    app.command("say")(lambda: out.print("caf\\u00e9 \\u2714"))
-    sys.argv = ["nfcgcn", "say"]
-if kind == "pipe":
+cli.COMMANDS["say"] = ("listing", "")
+app.command("say")(lambda: out.print("caf\\u00e9 \\u2714"))
+for kind in sys.argv[1:]:
+    child = os.fork()
+    if child:
+        print(kind, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        sys.stdout.flush()
+        continue
     reader, writer = os.pipe()
     os.close(reader)
-    os.dup2(writer, 1)
-if kind == "full":
-    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-cli.main()
+    place = {"full": "/dev/full"}.get(kind, kind + ".out")
+    os.dup2(writer if kind == "pipe" else os.open(place, os.O_WRONLY | os.O_CREAT), 1)
+    os.dup2(os.open(kind + ".err", os.O_WRONLY | os.O_CREAT), 2)
+    sys.argv = ["nfcgcn", "say" if kind == "ascii" else "models"]
+    cli.main()
 """
 
 
-@pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(1, id="stdout"), pytest.param(2, id="stderr", marks=pytest.mark.thorough)]
+)
 def test_a_standard_stream_that_is_closed(stream):
     code = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     command = [sys.executable, "-c", code, str(stream), "-m", "nfcgcn", "models"]
@@ -128,22 +132,23 @@ def test_a_standard_stream_that_is_closed(stream):
     assert ("NFC-GCN" in done.stdout) == (stream == 2)
 
 
-@pytest.mark.parametrize(
-    ("kind", "code", "out", "err"),
-    [
-        ("ascii", 0, "caf\\xe9 \\u2714\n", ""),
-        ("full", 2, "", "error: cannot read or write the output: No space left on device\n"),
-        ("pipe", 1, "", ""),
-    ],
-)
-def test_a_standard_output_that_takes_less(kind, code, out, err):
+def test_a_standard_output_that_takes_less(tmp_path):
+    ends = {
+        "ascii": (0, "caf\\xe9 \\u2714\n", ""),
+        "full": (2, None, "error: cannot read or write the output: No space left on device\n"),
+        "pipe": (1, None, ""),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", OUTPUTS, kind],
+        [sys.executable, "-c", OUTPUTS, *ends],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
     )
-    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
+    assert (done.stdout, done.stderr) == ("".join(f"{kind} {code}\n" for kind, (code, *_) in ends.items()), "")
+    for kind, (_, out, err) in ends.items():
+        assert (tmp_path / f"{kind}.err").read_text() == err
+        assert out is None or (tmp_path / f"{kind}.out").read_text() == out
 
 
 def test_a_graph_without_columns(run, tmp_path):

@@ -25,6 +25,8 @@ def message(text):
 def trained(graph, model, **settings):
     if model.startswith("nfc-gcn"):
         settings = {"kernel_size": 10, "stride": 5, "filters": 4, **settings}
+    if model == "planetoid-i":
+        settings = {"pretraining": 2, "contexts": 30, **settings}
     config = make_config(model, settings={"split": "ratio", "epochs": 3, **settings})
     repeats = repeat(graph, config, [4, 6])
     return describe(graph, config, repeats, device=torch.device("cpu")), repeats

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from nfcgcn import NFCGCN, explain, explain_classes, fit, load, make_config
@@ -253,6 +254,7 @@ def problems(draw):
     return Graph.from_edges(edges, x.astype(np.float32)), model, draw(st.integers(0, num_nodes - 1))
 
 
+@hypothesis_settings(max_examples=30)
 @given(problems())
 def test_contributions_add_up(problem):
     graph, model, node = problem

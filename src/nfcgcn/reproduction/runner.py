@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,13 +192,14 @@ class _Worker:
         graphs: Callable[[str], Graph],
         beside: Sequence[Connection] = (),
     ) -> None:
-        context = get_context(way)
-        self.pipe, theirs = context.Pipe()
+        self.pipe, theirs = connection.Pipe()
         arguments = (theirs, str(device), threads, graphs)
+        self.process: BaseProcess
         if way == "fork":
-            self.process = context.Process(target=_work_in_fork, args=(os.getpid(), [*beside, self.pipe], *arguments))
+            inherited = [*beside, self.pipe]
+            self.process = get_context("fork").Process(target=_work_in_fork, args=(os.getpid(), inherited, *arguments))
         else:
-            self.process = context.Process(target=_work, args=arguments)
+            self.process = get_context("spawn").Process(target=_work, args=arguments)
             resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks Ctrl-C again
         self.process.daemon = True
         with delayed(signal.SIGINT, signal.SIGTERM), without_fork_warnings():
