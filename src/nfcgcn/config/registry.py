@@ -333,4 +333,6 @@ def preset_tables(name: str, model: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _preset(name: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files("nfcgcn.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+    return dict(
+        tomllib.loads((resources.files("nfcgcn.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+    )

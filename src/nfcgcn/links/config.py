@@ -194,4 +194,4 @@ def preset_tables(model: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _presets() -> dict[str, Any]:
-    return tomllib.loads((resources.files("nfcgcn.links") / "presets.toml").read_text(encoding="utf-8"))
+    return dict(tomllib.loads((resources.files("nfcgcn.links") / "presets.toml").read_text(encoding="utf-8")))
