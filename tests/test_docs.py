@@ -90,3 +90,14 @@ def test_every_model_is_in_the_table_of_what_is_supported():
     rows = re.findall(r"^\| (`[^|]+`) \| yes \|.*\| (yes|no) \|$", PAGES["supported.md"], flags=re.MULTILINE)
     listed = {name: exported == "yes" for names, exported in rows for name in re.findall(r"`([\w-]+)`", names)}
     assert listed == {name: issubclass(entry.model, EXPORTABLE) for name, entry in MODELS.items()}
+
+
+def test_no_option_of_a_command_hides_another():
+    for module, _ in COMMANDS.values():
+        import_module(f"nfcgcn.cli.{module}")
+    waiting = [typer.main.get_command(app)]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        names = [name for option in command.params for name in (*option.opts, *option.secondary_opts)]
+        assert len(names) == len(set(names)), (command.name, names)

@@ -116,6 +116,18 @@ def test_other_draws_are_those_of_the_model(explorer):
     assert len({str(answer["slots"]) for answer in answers}) > 1
 
 
+def test_an_edge_is_removed_whatever_its_weight():
+    ends = [[0, 0, 0, 1], [1, 2, 3, 2]]
+    graph = Graph.from_edges(ends, np.eye(5), weights=[0.3, 1, 2.5, 4], node_names=[*"abcde"])
+    changed = change(graph, 0, features={}, add=[4], remove=[1, 3])
+    by_hand = Graph.from_edges([[0, 1, 0], [2, 2, 4]], np.eye(5), weights=[1, 4, 1])
+    assert np.array_equal(changed.adjacency.toarray(), by_hand.adjacency.toarray())
+    assert changed.num_edges == 3
+    for word, others in (("b is a neighbour already", {"add": [1]}), ("e is no neighbour", {"remove": [4]})):
+        with pytest.raises(NFCError, match=f"node {word}"):
+            change(graph, 0, features={}, **{"add": [], "remove": [], **others})
+
+
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
 def test_changes_of_sparse_and_dense_features(make_graph, sparse):
     graph = make_graph(20, 6, sparse=sparse)

@@ -16,7 +16,7 @@ def test_it_measures_a_page(run, run_folder, monkeypatch):
     monkeypatch.setattr(benchmark, "LOADS", 1)
     monkeypatch.setattr(benchmark, "HUBS", 1)
     monkeypatch.setattr(benchmark, "CLICKS", 3)
-    command = ("bench", "explore", run_folder, run_folder.parent / "small.npz", "--nodes", 2)
+    command = ("bench", "explore", run_folder, run_folder.parent / "small.npz", "--sample", 2)
     code, out, err = run(*command, "--seconds", 0.1, "--json", "b.json")
     assert (code, err) == (0, "")
     found = json.loads(Path("b.json").read_text(encoding="utf-8"))

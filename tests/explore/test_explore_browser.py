@@ -6,13 +6,14 @@ import json
 import random
 import re
 import threading
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
 from small_run import HOSTILE
 
 from browser import CHROMIUM
-from nfcgcn.explore import Explorer, Server, Subject, page, page_file
+from nfcgcn.explore import Explorer, Server, Subject, page, page_file, scene
 
 pytestmark = [
     pytest.mark.browser,
@@ -191,6 +192,10 @@ def test_the_picture(opened):
         shown.role("button", button).click()
     shown.choose("node 4")
     assert any(shown.page.evaluate(MARKED) or shown.page.wait_for_timeout(100) for _ in range(50))
+    shown.tab("Mistakes")
+    shown.page.locator("#view-mistakes .matrix button").first.click()
+    # All is in sight again, not that node alone.
+    assert any(not shown.page.evaluate(MARKED) or shown.page.wait_for_timeout(100) for _ in range(50))
 
 
 MARKED = """() => {
@@ -317,6 +322,44 @@ def test_a_file_without_a_server(opened, explorer, tmp_path, monkeypatch):
     expect(shown.page.get_by_text("This file has full answers for 2 nodes")).to_be_visible()
 
 
+@pytest.fixture
+def part(explorer, monkeypatch):
+    """An explorer that draws the neighbourhood of a node alone."""
+    monkeypatch.setattr(scene, "MOST_NODES", 30)
+    monkeypatch.setattr(scene, "MOST_AROUND", 8)
+    return Explorer(explorer.subject)
+
+
+def test_a_file_with_a_part_of_the_graph(opened, part, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_NODES_IN_A_FILE", 1)
+    (tmp_path / "page.html").write_text(page_file(part, first=4), encoding="utf-8")
+    shown = opened(link=(tmp_path / "page.html").as_uri())
+    shown.choose("node 4")
+    shown.page.fill("#search", "node 39")
+    expect(shown.page.get_by_text("no node in the picture has such a name").first).to_be_visible()
+    shown.page.keyboard.press("Escape")
+    shown.tab("Mistakes")
+    drawn = part.answer({"ask": "scene", "node": 4})["names"]
+    far = next(row[0] for row in shown.rows("Most confident mistakes") if row[0] not in drawn)
+    shown.role("button", far, exact=True).click()
+    expect(shown.page.locator("#note")).to_contain_text("This file has full answers for 1 nodes")
+
+
+def test_a_server_that_has_ended(browser, part):
+    with served(part) as server:
+        shown = Opened(browser, server.link)
+        shown.choose("node 4")
+        shown.tab("What if")
+        shown.page.route("**/ask", lambda route: route.abort())
+        shown.page.get_by_label("Another node, by name").fill("node 39")
+        shown.role("button", "Add edge").click()
+        expect(shown.page.locator("#view-what-if .note")).to_contain_text("The server does not answer")
+        shown.page.fill("#search", "node 39")
+        expect(shown.page.locator("#found")).to_contain_text("The server does not answer")
+        shown.page.close()
+    assert {error.split(":")[0] for error in shown.errors} == {"Failed to load resource"}  # Chromium's own line
+
+
 A_CARD = """{
   const ask = WebGL2RenderingContext.prototype.getParameter;
   WebGL2RenderingContext.prototype.getParameter = function (what) {
@@ -358,7 +401,13 @@ def test_a_graph_before_training_with_many_nodes(browser, many, script):
 @pytest.fixture(scope="module")
 def many(make_graph):
     """A page of more nodes than are drawn for every move where drawing is slow."""
-    with Server(Explorer(Subject(make_graph(1100, 12, sparse=False)))) as server:
+    with served(Explorer(Subject(make_graph(1100, 12, sparse=False)))) as server:
+        yield server
+
+
+@contextmanager
+def served(explorer):
+    with Server(explorer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield server

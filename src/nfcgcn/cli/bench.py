@@ -327,7 +327,9 @@ def bench_page(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn train` wrote.")],
     *,
     source: GraphSource,
-    num_nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes to ask about, beside the five hubs.")] = 20,
+    num_nodes: Annotated[
+        int, typer.Option("--sample", min=1, help="Random nodes to ask about, beside the five hubs.")
+    ] = 20,
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of panning.")] = 3.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
 ) -> None:

@@ -14,6 +14,7 @@ from nfcgcn.errors import GraphError
 from nfcgcn.explore.subject import Subject
 from nfcgcn.graph import Floats, Graph, Ints
 from nfcgcn.inference.prediction import predict_draw
+from nfcgcn.reports.explanation_page import node_name
 
 MOST_CHANGES = 100
 MOST_DRAW = 10_000
@@ -62,10 +63,10 @@ def change(
             raise GraphError(f"an edge needs another node from 0 to {graph.num_nodes - 1}, got {other}")
     for other in add:
         if other in neighbours:
-            raise GraphError(f"node {other} is a neighbour already; choose another one")
+            raise GraphError(f"node {node_name(graph, other)} is a neighbour already; choose another one")
     for other in remove:
         if other not in neighbours:
-            raise GraphError(f"node {other} is no neighbour; there is no edge to remove")
+            raise GraphError(f"node {node_name(graph, other)} is no neighbour; there is no edge to remove")
     for feature, value in features.items():
         if not 0 <= feature < graph.num_features or not math.isfinite(value) or abs(value) > 1e6:
             raise GraphError(
@@ -74,7 +75,8 @@ def change(
             )
     others: Ints = np.array([*dict.fromkeys(add), *dict.fromkeys(remove)], np.int64)
     if len(others):
-        by = np.repeat(np.array([1, -1], np.float32), [len(set(add)), len(set(remove))])
+        weights = graph.adjacency[[node]].toarray()[0]  # 0 without an edge
+        by = np.where(weights[others] > 0, -weights[others], 1).astype(weights.dtype)
         graph = replace(graph, adjacency=_with_edges(graph.adjacency, node, others, by))
     return replace(graph, features=_with_values(graph.features, node, features)) if features else graph
 

@@ -82,6 +82,7 @@ class App {
     options("positions", Object.keys(scene.positions).map((key) => [key, key === "learned" ? "learned representation" : "structure"]), this.positions, (value) => {
       this.positions = value;
       this.picture.move(value);
+      this.picture.all();
     });
     const shows = [["all", "all nodes"], ...(scene.model ? [["wrong", "wrong predictions"], ["unsure", `unsure, below ${100 * scene.unsure}%`]] : []), ["test", "test nodes"], ["found", "nodes found by name"], ...(scene.model ? [["listed", "nodes listed in Mistakes"]] : [])];
     options("show", /** @type {[string, string][]} */ (shows), this.show, (value) => {
@@ -155,6 +156,7 @@ class App {
     this.show = "listed";
     find("show").value = "listed";
     this.paint();
+    this.picture.all(); // they may be far from what is in sight
     tell(`${ids.length} nodes: ${name}`);
   }
 

@@ -1,6 +1,6 @@
 // Find a node by its name: type, move with the arrows, choose with Enter.
 import { find, make, tell } from "./elements.js";
-import { ask } from "./source.js";
+import { ask, isFile } from "./source.js";
 
 const MOST = 20;
 
@@ -27,15 +27,23 @@ export class Search {
     const turn = ++this.turn;
     this.onSearch((i) => wanted !== "" && this.scene.names[i].toLowerCase().includes(wanted));
     if (!wanted) return this.close();
-    const found = this.scene.whole ? this.local(wanted) : (await ask({ ask: "search", text: text.slice(0, 200) })).map((/** @type {any} */ n) => ({ id: n.node, name: n.name }));
+    let [found, none] = [this.local(wanted), "no node has such a name"];
+    if (!this.scene.whole && isFile) none = "no node in the picture has such a name";
+    else if (!this.scene.whole) {
+      try {
+        found = (await ask({ ask: "search", text: text.slice(0, 200) })).map((/** @type {any} */ n) => ({ id: n.node, name: n.name }));
+      } catch (error) {
+        [found, none] = [[], error instanceof Error ? error.message : String(error)];
+      }
+    }
     if (turn !== this.turn) return;
     this.results = found;
     this.active = found.length ? 0 : -1;
-    this.list.replaceChildren(...(found.length ? found.map((/** @type {any} */ node, /** @type {number} */ i) => this.option(node, i)) : [make("li", {}, "no node has such a name")]));
+    this.list.replaceChildren(...(found.length ? found.map((/** @type {any} */ node, /** @type {number} */ i) => this.option(node, i)) : [make("li", {}, none)]));
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
     this.mark();
-    tell(found.length === 1 ? "1 node found" : `${found.length === MOST ? "more than " : ""}${found.length} nodes found`);
+    tell(!found.length ? none : found.length === 1 ? "1 node found" : `${found.length === MOST ? "more than " : ""}${found.length} nodes found`);
   }
 
   /** @param {string} wanted */

@@ -32,7 +32,7 @@ function fromFile(question) {
   if (question.ask === "scene") return stored.scene;
   const answer = stored.answers[JSON.stringify(question)];
   if (answer) return answer;
-  if (question.ask === "node") return inShort(question.node);
+  if (question.ask === "node" && stored.scene.nodes.id.includes(question.node)) return inShort(question.node);
   throw new Error(`This file has full answers for ${stored.full.length} nodes; \`nfcgcn explore\` answers for every node.`);
 }
 

@@ -72,9 +72,14 @@ export class WhatIfView {
     const other = make("input", { type: "text", autocomplete: "off", spellcheck: "false" });
     const add = async () => {
       const [{ node }, name] = [this, other.value.trim()];
-      const id = await this.findNode(name);
+      let [id, reason] = [/** @type {number | null} */ (null), `There is no node "${name}".`];
+      try {
+        id = await this.findNode(name);
+      } catch (error) {
+        reason = error instanceof Error ? error.message : String(error);
+      }
       if (this.node !== node) return; // another one was chosen meanwhile
-      if (id === null) this.refuse(`There is no node "${name}".`);
+      if (id === null) this.refuse(reason);
       else {
         this.added.set(id, name);
         this.update();
