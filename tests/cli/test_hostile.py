@@ -1,5 +1,6 @@
 """What a terminal, a disk, a path or a file does to a command ends in one line, and no file speaks to the terminal."""
 
+import io
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from nfcgcn import cli
 from nfcgcn.errors import DatasetError, OutOfMemoryError, visible
 
 pytestmark = pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
@@ -149,6 +151,19 @@ def test_a_standard_output_that_takes_less(tmp_path):
     for kind, (_, out, err) in ends.items():
         assert (tmp_path / f"{kind}.err").read_text() == err
         assert out is None or (tmp_path / f"{kind}.out").read_text() == out
+
+
+def test_an_output_that_fails_before_the_command_begins(monkeypatch, capsys):
+    class Full(io.TextIOWrapper):
+        def reconfigure(self, **_):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "argv", ["nfcgcn", "models"])
+    monkeypatch.setattr(sys, "stdout", Full(io.BytesIO()))
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err == "error: cannot read or write the output: No space left on device\n"
 
 
 def test_a_graph_without_columns(run, tmp_path):

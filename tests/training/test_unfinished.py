@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import tracemalloc
 from dataclasses import asdict
 
 import pytest
@@ -223,3 +224,14 @@ def test_a_full_disk_is_told_once_and_training_goes_on(graph, tmp_path, full_dis
         run, _ = train(graph, make("mlp"), keep=Unfinished(tmp_path, {}))
     assert len(caught) == 1
     assert len(run.history) == 5
+
+
+def test_keeping_a_run_copies_its_weights_twice_at_most(tmp_path):
+    weights = torch.zeros(2**22)
+    tracemalloc.start()
+    try:
+        Unfinished(tmp_path, {}).write(0, {}, {"now.weight": weights})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2.5 * weights.nbytes  # safetensors takes two copies

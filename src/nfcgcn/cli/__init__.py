@@ -100,10 +100,10 @@ def main() -> None:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     # Threads that wait for each other sleep. This must be set before torch starts its first ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
+            if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out
+                sys.stdout.reconfigure(errors="backslashreplace")  # which writes what is waiting
             arguments = _take_threads([a for a in sys.argv[1:] if a != "--debug"])
             with enough_memory():
                 _load(arguments)(arguments, prog_name="nfcgcn")

@@ -161,13 +161,18 @@ class Unfinished:
         if self._failed or not current().is_first:
             return
         parts = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        content = json.dumps(notes).encode() + b"\n" + safetensors.torch.save(parts)
+        # In pieces: weights can be a large part of memory, and each `+` would copy them.
+        content = [json.dumps(notes).encode() + b"\n", safetensors.torch.save(parts)]
+        digest = hashlib.sha256()
+        for piece in content:
+            digest.update(piece)
         try:
             if not self._begun:
                 series = {"format": FORMAT, "identity": self.identity, "notes": self.notes}
                 files.write_text(self.folder / SERIES, files.to_json(series))
                 self._begun = True
-            files.write_bytes(self._path(seed), hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            with files.new_file(self._path(seed)) as file:
+                file.writelines([digest.hexdigest().encode() + b"\n", *content])
         except WriteError as error:
             self._failed = True
             warnings.warn(f"--resume will find no more than before: {error}", NFCWarning, stacklevel=2)
