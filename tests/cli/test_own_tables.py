@@ -153,8 +153,8 @@ def test_inspect_tells_all_that_is_wrong_with_tables(run):
     assert (code, out) == (2, "")
     assert err.startswith("error: 3 problems: (1) column 'id' of nodes.csv holds '1' in rows 1 and 2:")
     assert (
-        "(2) edges.csv has no column 'target'; it has source, to; name another with --target (3) column 'x' of nodes.csv mixes numbers"
-        in err
+        "(2) edges.csv has no column 'target'; it has source, to; name another with --target (3) column "
+        "'x' of nodes.csv mixes numbers" in err
     )
 
 
