@@ -510,3 +510,58 @@ def test_fit_on_two_frames():
     text = "edges in a frame join nodes by id, so X must be a frame too, got list"
     with pytest.raises(GraphError, match=message(text)):
         NFCClassifier().fit([[1], [2]], [0, 1], calls)
+
+
+PEOPLE = pd.DataFrame(
+    {
+        "id": [f"p{i}" for i in range(12)],
+        "income": [1000.0 * i for i in range(12)],
+        "town": ["a", "b", "c"] * 4,
+        "about": ["red fox", "red owl", "owl fox"] * 4,
+    }
+)
+RING = pd.DataFrame({"source": PEOPLE["id"], "target": np.roll(PEOPLE["id"], 1)})
+RICHER = PEOPLE.assign(income=PEOPLE["income"] * 100)
+READ_OTHERWISE = {
+    "scale": (RICHER, {}, "column 'income' has another mean or scale"),
+    "categories": (PEOPLE.replace("b", "z"), {}, "column 'town' has other texts or words"),
+    "words": (PEOPLE.replace("red fox", "blue fox"), {}, "column 'about' has other texts or words"),
+    "kind": (PEOPLE.assign(income=["low", "high"] * 6), {}, "column 'income' was read as category, there as number"),
+    "fewer": (PEOPLE.drop(columns="about"), {"text": ()}, "only one of the two has the column 'about'"),
+    "order": (PEOPLE[["id", "town", "income", "about"]], {}, "it has the column 'town' where there was 'income'"),
+    "structure": (PEOPLE, {"features": "degree"}, "it has degree features made from the edges, there none"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:columns of:nfcgcn.errors.NFCWarning")
+@pytest.mark.parametrize("case", READ_OTHERWISE)
+def test_a_new_graph_must_be_read_as_the_one_of_fit(case):
+    """It would be judged by features that mean something else, and nothing would show it."""
+    graph = nfcgcn.from_frames(PEOPLE, RING, text="about")
+    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"])
+    table, options, difference = READ_OTHERWISE[case]
+    other = nfcgcn.from_frames(table, RING, name="later", **{"text": "about", **options})
+    with pytest.raises(GraphError) as caught:
+        fitted.predict(PEOPLE["id"], graph=other)
+    assert str(caught.value) == (
+        f"'later' was read in another way than the graph of training: {difference}; read it with "
+        "`encoding=graph.encoding`, `graph` being the one of `fit`"
+    )
+    same = nfcgcn.from_frames(PEOPLE, RING, encoding=graph.encoding)
+    np.testing.assert_array_equal(fitted.predict_proba(PEOPLE["id"], graph=same), fitted.predict_proba(PEOPLE["id"]))
+    bare = nfcgcn.Graph.from_edges(np.zeros((2, 0), int), np.ones((3, 2)))
+    with pytest.raises(GraphError, match=r"features of `fit`, got 2; read it with `encoding=graph.encoding`"):
+        fitted.predict([0], graph=bare)
+
+
+@pytest.mark.filterwarnings("ignore:columns of:nfcgcn.errors.NFCWarning")
+@pytest.mark.parametrize("kind", ["spectral", "one-hot", "walk"])
+def test_features_of_one_graph_cannot_be_those_of_another(kind):
+    graph = nfcgcn.from_frames(PEOPLE, RING, text="about", features=kind)
+    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"])
+    path = nfcgcn.from_frames(PEOPLE, RING[1:], text="about", features=kind)
+    if kind == "walk":
+        assert len(fitted.predict(PEOPLE["id"], graph=path)) == 12
+        return
+    with pytest.raises(GraphError, match=f"^the {kind} features of training belong to its nodes and edges"):
+        fitted.predict(PEOPLE["id"], graph=path)

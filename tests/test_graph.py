@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Graph, Split, csr_tensor, quiet_sparse
@@ -623,3 +624,27 @@ def test_a_notebook_shows_a_small_table():
     assert "20: 0 (1), 1 (1)" in many
     assert many.endswith("7 (1) and 12 more</td></tr><tr><th>without a label</th><td>0</td></tr></table>")
     assert "0: </td>" in Graph.from_edges([[], []], np.ones((2, 1), np.float32))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("entries", "weighted", "said"),
+    [
+        ([[0, 1, 0], [1, 0, 1], [0, 1, 0]], False, None),
+        ([[5, 1, 0], [1, 0, 1], [0, 1, 0]], True, None),  # loops have no direction
+        ([[0, 1, 0], [0, 0, 1], [0, 0, 0]], False, "not used: {directions}"),
+        ([[0, 2, 0], [1, 0, 1], [0, 1, 0]], True, "not used: {directions}"),
+        (
+            [[0, 2, 0], [0, 0, 1], [0, 0, 0]],
+            False,
+            "not used: the entries of the matrix as weights; weighted=True uses them; {directions}",
+        ),
+    ],
+)
+def test_directions_that_are_not_used_are_said(entries, weighted, said):
+    matrix, x = sp.csr_array(entries, dtype=np.float32), np.eye(3, dtype=np.float32)
+    said = said and said.format(directions="directions, as every model reads an edge both ways")
+    assert Graph.from_scipy(matrix, x, weighted=weighted).reading == said
+    source, target = (torch.from_numpy(ends.astype(np.int64)) for ends in matrix.tocoo().coords)
+    data = Data(x=torch.eye(3), edge_index=torch.stack([source, target]), weight=torch.from_numpy(matrix.data))
+    read = Graph.from_pyg(data, weight="weight" if weighted else None).reading
+    assert read == (said and said.replace("the entries of the matrix as weights; weighted=True uses them; ", ""))

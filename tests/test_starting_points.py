@@ -244,7 +244,7 @@ def test_three_commands(run):
         _, command, *arguments = shlex.split(line)
         code, _, err = run(command, *arguments, *(shlex.split(quick) if command == "train" else ()))
         assert code == 0, err
-        assert "left out 1 loops, 1 repeated or reversed edges, 2 edges to unknown ids" in " ".join(err.split())
+        assert "left out 1 loop, 1 repeated or reversed edge, 2 edges to unknown ids" in " ".join(err.split())
     saved = load_run(Path("run"))
     graph = nfcgcn.load("accounts.csv", edges="payments.csv", encoding=saved.encoding)
     by_hand = ByHand(saved.model, graph, adjacency, x)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -56,6 +57,39 @@ def visible(text: object) -> str:
     Halves of surrogate pairs, which stand for bytes of a path that are not UTF-8, are written out, too.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+_speakers = ["python"]
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Let messages name options as the command line does, for as long as the block runs."""
+    _speakers.append("command line")
+    try:
+        yield
+    finally:
+        _speakers.pop()
+
+
+def option(name: str, *values: str) -> str:
+    """Write an option as the user gives it: for Python as here, on the command line ``--unknown-edges drop or add``.
+
+    >>> option("unknown_edges", "drop", "add"), option("id")
+    ("unknown_edges='drop' or 'add'", 'id=')
+    """
+    if _speakers[-1] == "python":
+        return f"{name}={' or '.join(map(repr, values))}"
+    return " ".join([f"--{name.replace('_', '-')}", " or ".join(values)]).strip()
+
+
+def counted(value: int, noun: str, plural: str | None = None) -> str:
+    """Write a count with its noun, which takes an s unless it is one.
+
+    >>> counted(1, "edge"), counted(1200, "edge"), counted(2, "class", "classes")
+    ('1 edge', '1,200 edges', '2 classes')
+    """
+    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
 
 
 MOST_LISTED = 50

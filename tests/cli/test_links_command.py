@@ -162,7 +162,7 @@ def test_baselines_that_learn(run):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("source,target\np0,p99\n", "1 of 1 edges in pairs.csv name 1 ids that no row of 'nodes' has: 'p99'"),
+        ("source,target\np0,p99\n", "pairs.csv names 1 id that no row of 'nodes' has, in 1 of 1 edge: 'p99'"),
         ("source,target\n", "pairs.csv has no row; give at least one pair of nodes"),
         ("source,target\np0,p1\np3,p3\n", "row 2 of pairs.csv joins a node to itself; leave it out"),
         ("source\np0\n", "pairs.csv must have two columns, one per node of a pair, got 1"),

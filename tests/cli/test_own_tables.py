@@ -14,6 +14,7 @@ import torch
 import nfcgcn
 from nfcgcn.config.inspection import foresee
 from nfcgcn.config.registry import make_config
+from nfcgcn.data.formats import write_npz
 from nfcgcn.errors import NFCWarning
 from nfcgcn.graph import Graph, Split
 from nfcgcn.inference import checkpoint
@@ -50,21 +51,23 @@ def test_from_dirty_tables_to_predictions_and_reasons(run):
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
     code, _, err = run("train", *tables, *QUICK, "--out", "here")
     assert code == 2
-    assert "error: 1 of 79 edges in edges.csv name 1 ids that no row of nodes.csv has: 'stranger'; add the nodes" in err
+    assert (
+        "error: edges.csv names 1 id that no row of nodes.csv has, in 1 of 79 edges: 'stranger'; add the nodes" in err
+    )
     how = ("--unknown-edges", "drop", "--weight", "times", "--directed", "--features", "walk")
     code, _, err = run("train", *tables, *how, *QUICK, "--out", "here")
     assert code == 0, err
-    assert "warning: 1 edges of edges.csv name an id that no node has and were dropped\n" in err
+    assert "warning: left out 1 edge of edges.csv to ids that no node has\n" in err
     assert (
         "read 34 nodes and 78 edges; weights of edges from 'times'; 8 walk features made from the edges; left out 1 "
-        "edges to unknown ids; not used: directions, as every model reads an edge both ways\n"
+        "edge to an unknown id; not used: directions, as every model reads an edge both ways\n"
     ) in err
     # The run remembers how the tables were read.
     code, _, err = run("predict", "here", *tables, "--out", "predictions.csv")
     assert code == 0, err
     saved = checkpoint.load_run("here")
     assert saved.weighted
-    with pytest.warns(NFCWarning, match="were dropped"):
+    with pytest.warns(NFCWarning, match="left out 1 edge"):
         graph = nfcgcn.load("nodes.csv", edges="edges.csv", encoding=saved.encoding)
     with torch.no_grad():
         scores = saved.model(graph.x, graph.edges).double().softmax(1).numpy()
@@ -148,8 +151,11 @@ def test_inspect_tells_all_that_is_wrong_with_tables(run):
     Path("edges.csv").write_text("source,to\n1,2\n")
     code, out, err = run("inspect", "--nodes", "nodes.csv", "--edges", "edges.csv")
     assert (code, out) == (2, "")
-    assert err.startswith("error: 3 problems: (1) column 'id' of nodes.csv holds '1' in rows 1 and 2;")
-    assert "(2) edges.csv has no column 'target'; it has source, to (3) column 'x' of nodes.csv mixes numbers" in err
+    assert err.startswith("error: 3 problems: (1) column 'id' of nodes.csv holds '1' in rows 1 and 2:")
+    assert (
+        "(2) edges.csv has no column 'target'; it has source, to; name another with --target (3) column "
+        "'x' of nodes.csv mixes numbers" in err
+    )
 
 
 def described(graph, model="gcn"):
@@ -204,3 +210,36 @@ def test_weights_far_from_the_loop_are_foreseen():
         "half of the weights are above 500, while a node's own loop has weight 1; divide the weights by it, or set "
         "`self_weight`"
     )
+
+
+def write_people(folder, scale, classes):
+    """Forty people in a ring, whose income tells their class."""
+    folder.mkdir()
+    people = [f"p{i}" for i in range(40)]
+    table = {"id": people, "income": [scale * (i % 4) for i in range(40)], "age": [20.0 + i for i in range(40)]}
+    pd.DataFrame({**table, "label": [classes[i % 4 // 2] for i in range(40)]}).to_csv(folder / "nodes.csv", index=False)
+    pd.DataFrame({"source": people, "target": people[1:] + people[:1]}).to_csv(folder / "edges.csv", index=False)
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_another_graph_is_read_as_that_of_the_run_or_refused(run):
+    """Features on another scale would be judged silently, with other results."""
+    write_people(Path("first"), 1000.0, "xy")
+    write_people(Path("second"), 5000.0, ["low", "high"])
+    assert run("train", "first", *QUICK, "--model", "gcn", "--out", "here")[0] == 0
+    write_npz(nfcgcn.load("second"), "second.npz")
+    for use in (("predict", "here"), ("train", *QUICK, "--model", "gcn", "--init", "here")):
+        code, _, err = run(*use, "second.npz", "--out", "refused")
+        assert code == 2
+        assert err.endswith(
+            "error: 'second' was read in another way than the graph of training: column 'income' has another mean or "
+            "scale; give its tables instead, which are read as those of the run were\n"
+        )
+    code, _, err = run("train", "second", *QUICK, "--model", "gcn", "--init", "here", "--out", "there")
+    assert code == 0, err
+    first, second = (checkpoint.load_run(folder).encoding for folder in ("here", "there"))
+    assert second == {**first, "classes": ["high", "low"]}
+    # The one setting that is suggested for a perceptron is given.
+    code, _, err = run("train", "second", *QUICK, "--model", "mlp", "--out", "mlp")
+    assert code == 0, err
+    assert "settings for this graph" not in err

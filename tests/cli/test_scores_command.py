@@ -227,9 +227,9 @@ def test_what_cannot_be_added_is_one_line(run, trained):
     write("edges.csv", [("source", "target"), ("m0", "q9")])
     for arguments, line in {
         "--add-nodes again.csv": "2 ids of again.csv are nodes of 'papers' already: 'n7', 'n8'; leave these rows out",
-        "--add-nodes new.csv --add-edges edges.csv": "1 of 1 edges in edges.csv name 1 ids that no row of 'papers' or "
+        "--add-nodes new.csv --add-edges edges.csv": "edges.csv names 1 id that no row of 'papers' or "
         "new.csv has: 'q9'; add the nodes or remove the edges",
-        "--add-edges edges.csv": "1 of 1 edges in edges.csv name 2 ids that no row of 'papers' has: 'm0', 'q9'; "
+        "--add-edges edges.csv": "edges.csv names 2 ids that no row of 'papers' has, in 1 of 1 edge: 'm0', 'q9'; "
         "add the nodes or remove the edges",
     }.items():
         code, out, err = run("predict", trained / "run", *arguments.split(), "--out", "p.csv")

@@ -153,6 +153,10 @@ def test_kernels_of_a_read_only_package_are_compiled_once(tmp_path, read_only_pa
         ("nfcgcn re", {"report", "reproduce"}, {"train"}),
         ("nfcgcn export --o", {"--out"}, {"--nodes"}),
         ("nfcgcn --threads 2 settings --mo", {"--model"}, {"--out"}),
+        ("nfcgcn train --model gc", {"gcn"}, {"gat", "nfc-gcn"}),
+        ("nfcgcn train ci", {"citeseer", "citations"}, {"cora"}),
+        ("nfcgcn predict run --unknown-edges d", {"drop"}, {"add"}),
+        ("nfcgcn compare cora --models gcn,sa", {"gcn,sage-mean"}, {"gcn,gat"}),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -165,7 +169,7 @@ def test_a_shell_is_told_how_to_go_on(words, offered, not_offered, shell, run, m
         monkeypatch.setenv("_TYPER_COMPLETE_ARGS", words)
     code, out, _ = run()
     assert code == 0
-    found = set(out.split() if shell == "bash" else re.findall(r'"([^"]+)":', out))
+    found = set(out.split() if shell == "bash" else re.findall(r'"([^"]+)"', out))
     assert offered <= found
     assert not not_offered & found
 

@@ -133,10 +133,11 @@ BAD = {
     ("cora", "--label", "topic"): "--label is for tables of nodes and edges; 'cora' has none",
     ("--edges", "cites.csv"): "--edges is for tables of nodes and edges; name them with --nodes, --edges",
     ("pa pers!.csv", "--edges", "cites.csv", "--text", "about"): (
-        "2 problems: (1) cites.csv has no column 'source'; it has from, to (2) cites.csv has no column 'target'; it has"
+        "2 problems: (1) cites.csv has no column 'source'; it has from, to; name another with --source (2) cites.csv "
+        "has no column 'target'; it has from, to; name another with --target"
     ),
     (*TABLES, "--set", "neighbours=3"): "unknown setting 'neighbours'",
-    (*TABLES, "--id", "f0", "--ignore", "key"): "150 of 150 edges in cites.csv name 60 ids that no row of pa pers!.csv",
+    (*TABLES, "--id", "f0", "--ignore", "key"): "cites.csv names 60 ids that no row of pa pers!.csv has, in 150 of 150",
 }
 
 

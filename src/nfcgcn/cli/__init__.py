@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nfcgcn.errors import ConfigError, NFCError, NFCWarning, SilentError, visible
+from nfcgcn.errors import ConfigError, NFCError, NFCWarning, SilentError, on_command_line, visible
 from nfcgcn.memory import enough_memory
 from nfcgcn.settings import one_line
 
@@ -105,7 +105,7 @@ def main() -> None:
             if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out
                 sys.stdout.reconfigure(errors="backslashreplace")  # which writes what is waiting
             arguments = _take_threads([a for a in sys.argv[1:] if a != "--debug"])
-            with enough_memory():
+            with enough_memory(), on_command_line():
                 _load(arguments)(arguments, prog_name="nfcgcn")
         finally:
             if sys.stdout is not None and not sys.stdout.closed:

@@ -12,10 +12,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import MOST_SEEDS, Lines, app, err, interruptible, make_table, out
+from nfcgcn.cli.console import DEVICES, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
+from nfcgcn.data import DATASETS
+from nfcgcn.data.splits import RULES
 from nfcgcn.errors import ConfigError, NFCError, unknown
 from nfcgcn.search.comparison import DEFAULT_MODELS, Comparison
 from nfcgcn.search.comparison import compare as run
@@ -28,16 +30,27 @@ from nfcgcn.training import choose_device
 def compare(
     source: GraphSource,
     models: Annotated[
-        str, typer.Option(help="Names from `nfcgcn models`, with commas; the first is the one to compare with.")
+        str,
+        typer.Option(
+            help="Names from `nfcgcn models`, with commas; the first is the one to compare with.",
+            autocompletion=among(MODELS, several=True),
+        ),
     ] = ",".join(DEFAULT_MODELS),
-    also: Annotated[list[str] | None, typer.Option(help="A further GRAPH; may be repeated.")] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="A further GRAPH; may be repeated.", autocompletion=among(DATASETS))
+    ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs per model, each with its own seed.")
     ] = 10,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run, and of the choice.")] = 0,
-    split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
+    ] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"Take settings by name ({', '.join(PRESETS)}) and choose none.")
+        str | None,
+        typer.Option(
+            help=f"Take settings by name ({', '.join(PRESETS)}) and choose none.", autocompletion=among(PRESETS)
+        ),
     ] = None,
     choose: Annotated[
         bool, typer.Option("--select/--no-select", help="Choose settings on validation nodes first, for each model.")
@@ -46,7 +59,7 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting for all models that have it, or a dataset option."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))] = "auto",
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at the same time on the CPU; by default one per core.")
     ] = None,

@@ -131,6 +131,19 @@ def this_command() -> str:
     return f"nfcgcn {shlex.join(sys.argv[1:])}"
 
 
+def among(names: Iterable[str], *, several: bool = False) -> Callable[[str], list[str]]:
+    """Return what completes a value in a shell, by the names that begin as it does; `several` stand with commas."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+    return complete
+
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
 MOST_SEEDS = 1000
 """Most runs of a command, each with its own seed."""
 MOST_DRAWS = 10_000

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import app, out
+from nfcgcn.cli.console import among, app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config import inspection
-from nfcgcn.config.registry import make_config
+from nfcgcn.config.registry import MODELS, PRESETS, make_config
+from nfcgcn.data.splits import RULES
 from nfcgcn.errors import visible
 from nfcgcn.settings import read_assignments
 
@@ -24,9 +25,16 @@ MOST_CLASSES = 20
 @takes_graph
 def inspect(
     source: GraphSource,
-    model: Annotated[str, typer.Option(help="Model to suggest settings for: a name from `nfcgcn models`.")] = "nfc-gcn",
-    preset: Annotated[str | None, typer.Option(help="Settings to try, as for `nfcgcn train`.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split to try, as for `nfcgcn train`.")] = None,
+    model: Annotated[
+        str,
+        typer.Option(help="Model to suggest settings for: a name from `nfcgcn models`.", autocompletion=among(MODELS)),
+    ] = "nfc-gcn",
+    preset: Annotated[
+        str | None, typer.Option(help="Settings to try, as for `nfcgcn train`.", autocompletion=among(PRESETS))
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split to try, as for `nfcgcn train`.", autocompletion=among(RULES))
+    ] = None,
     monitor: Annotated[str | None, typer.Option(help="Validation figure to try, as for `nfcgcn train`.")] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting to try, or dataset option.")

@@ -17,8 +17,10 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import (
+    DEVICES,
     MOST_SEEDS,
     Lines,
+    among,
     app,
     err,
     interruptible,
@@ -30,8 +32,9 @@ from nfcgcn.cli.console import (
 from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
+from nfcgcn.config.registry import MODELS
 from nfcgcn.data.formats import find_tables
-from nfcgcn.errors import ConfigError, NFCError, unknown
+from nfcgcn.errors import ConfigError, NFCError, counted, unknown
 from nfcgcn.graph import Graph, Ints
 from nfcgcn.links.config import LINK_MODELS, LinkConfig, LinkSetup, make_link_setup
 from nfcgcn.links.evaluation import (
@@ -48,7 +51,6 @@ from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
 from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
 from nfcgcn.links.tables import read_pairs, read_times
 from nfcgcn.links.training import LinkEpoch
-from nfcgcn.reports import counted
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
@@ -71,14 +73,19 @@ OptionsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default as in the run."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))]
 
 
 @links.command()
 @takes_graph
 def train(
     source: GraphSource,
-    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`, or gae or vgae.")] = "nfc-gcn",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A name from `nfcgcn models`, or gae or vgae.", autocompletion=among((*MODELS, "gae", "vgae"))
+        ),
+    ] = "nfc-gcn",
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
     time: Annotated[
@@ -238,7 +245,12 @@ def suggest(
 
 @links.command("settings")
 def list_settings(
-    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`, or gae or vgae.")] = "nfc-gcn",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A name from `nfcgcn models`, or gae or vgae.", autocompletion=among((*MODELS, "gae", "vgae"))
+        ),
+    ] = "nfc-gcn",
 ) -> None:
     """List the settings that `nfcgcn links train --set KEY=VALUE` accepts for a model, with defaults."""
     setup = make_link_setup(model)

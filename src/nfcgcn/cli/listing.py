@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nfcgcn import data as datasets
-from nfcgcn.cli.console import app, make_table, out
+from nfcgcn.cli.console import among, app, make_table, out
 from nfcgcn.config.registry import MODELS, PRESETS, SplitConfig, preset_tables
 from nfcgcn.errors import ConfigError, unknown
 from nfcgcn.settings import settings_of
@@ -47,7 +47,7 @@ def list_models() -> None:
 
 @app.command("settings")
 def list_settings(
-    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.", autocompletion=among(MODELS))] = "nfc-gcn",
 ) -> None:
     """List the settings that `nfcgcn train --set KEY=VALUE` accepts for a model, with defaults."""
     if model not in MODELS:

@@ -14,7 +14,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import MOST_DRAWS, Lines, app, err, out, warn_of_formulas
+from nfcgcn.cli.console import DEVICES, MOST_DRAWS, Lines, among, app, err, out, warn_of_formulas
 from nfcgcn.cli.prediction_files import BLOCK, Block, check_parquet, ids_of, write_predictions
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
@@ -38,7 +38,7 @@ OptionsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; by default as in the run."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))]
 
 
 @app.command()

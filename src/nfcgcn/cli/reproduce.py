@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 
 from nfcgcn import files
-from nfcgcn.cli.console import MOST_SEEDS, Lines, app, err, interruptible, make_table, out
+from nfcgcn.cli.console import DEVICES, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import FOLDER, print_tables, write_page
 from nfcgcn.reproduction import (
     EXPERIMENTS,
@@ -37,7 +37,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[NAME ...|all]", help="Experiments, or all of them.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Runs per result, each with its own seed.")] = 10,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))] = "auto",
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default as many as suit this machine.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = FOLDER,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None,

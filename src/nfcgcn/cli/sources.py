@@ -8,14 +8,15 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich.markup import escape
 
 from nfcgcn import data as datasets
-from nfcgcn.cli.console import err
+from nfcgcn.cli.console import among, err
 from nfcgcn.data.formats import add_tables
+from nfcgcn.data.formats.edges import UnknownEdges
 from nfcgcn.data.formats.tables import stem
 from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, UnseenWarning, visible
@@ -38,6 +39,7 @@ class GraphSource:
             metavar="GRAPH",
             help="A name from `nfcgcn datasets`, an .npz or .pt file, a store, or a folder with tables nodes.csv and "
             "edges.csv.",
+            autocompletion=among(datasets.DATASETS),  # where none fits, shells offer files
         ),
     ] = None
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the Planetoid files.")] = None
@@ -61,11 +63,19 @@ class GraphSource:
         bool, typer.Option("--directed", help="Edges have directions; models read them both ways, and a line says so.")
     ] = False
     unknown_edges: Annotated[
-        str | None, typer.Option(help="Edges to ids without a node: error (the default), drop, or add the node.")
+        str | None,
+        typer.Option(
+            help="Edges to ids without a node: error (the default), drop, or add the node.",
+            autocompletion=among(get_args(UnknownEdges)),
+        ),
     ] = None
     structure: Annotated[
         str | None,
-        typer.Option("--features", help=f"Features to make from the edges: {', '.join(STRUCTURES)}."),
+        typer.Option(
+            "--features",
+            help=f"Features to make from the edges: {', '.join(STRUCTURES)}.",
+            autocompletion=among(STRUCTURES),
+        ),
     ] = None
 
     @property

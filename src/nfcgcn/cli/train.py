@@ -14,13 +14,25 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import MOST_SEEDS, Interruption, app, err, interruptible, out, this_command, training_bar
+from nfcgcn.cli.console import (
+    DEVICES,
+    MOST_SEEDS,
+    Interruption,
+    among,
+    app,
+    err,
+    interruptible,
+    out,
+    this_command,
+    training_bar,
+)
 from nfcgcn.cli.resumption import chosen_before, open_series, remember_choice, say_what_is_left
 from nfcgcn.cli.run_page import write_run_page
 from nfcgcn.cli.selection import choose_settings
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, Config, make_config, suggest
-from nfcgcn.errors import ConfigError, NFCError
+from nfcgcn.data.splits import RULES
+from nfcgcn.errors import ConfigError, NFCError, counted
 from nfcgcn.evaluation import Repeat, TestScores, UnfinishedError, describe, majority_class, perceptron, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference import checkpoint
@@ -29,7 +41,7 @@ from nfcgcn.inference.pieces import compute, in_pieces
 from nfcgcn.inference.transfer import settings_of_run, starting_weights
 from nfcgcn.kernels.threads import available
 from nfcgcn.randomness import generator
-from nfcgcn.reports import counted, write_score
+from nfcgcn.reports import write_score
 from nfcgcn.settings import one_line, read_assignments
 from nfcgcn.training import DivergedError, Monitor, choose_device
 from nfcgcn.training.ranks import device_of_rank, is_first, joined, processes, wanted
@@ -44,11 +56,16 @@ MOST_PICTURED = 600
 @takes_graph
 def train(
     source: GraphSource,
-    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.", autocompletion=among(MODELS))] = "nfc-gcn",
     preset: Annotated[
-        str | None, typer.Option(help=f"Settings by name: {', '.join(PRESETS)}; or a file from `nfcgcn tune`.")
+        str | None,
+        typer.Option(
+            help=f"Settings by name: {', '.join(PRESETS)}; or a file from `nfcgcn tune`.", autocompletion=among(PRESETS)
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
     first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
     choose: Annotated[
@@ -62,12 +79,16 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting or dataset option; see `nfcgcn settings`."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))] = "auto",
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Seeds that train at the same time on the CPU; by default one per core.")
     ] = None,
     monitor: Annotated[
-        str | None, typer.Option(help=f"Validation figure that chooses the best epoch: {', '.join(get_args(Monitor))}.")
+        str | None,
+        typer.Option(
+            help=f"Validation figure that chooses the best epoch: {', '.join(get_args(Monitor))}.",
+            autocompletion=among(get_args(Monitor)),
+        ),
     ] = None,
     baselines: Annotated[
         bool | None,
@@ -87,7 +108,11 @@ def train(
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.")
+        str | None,
+        typer.Option(
+            help="Precision of products on a GPU: float32, tf32 or bf16; sums are float32.",
+            autocompletion=among(("float32", "tf32", "bf16")),
+        ),
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder to write to; by default a new one in runs/.")
@@ -135,7 +160,9 @@ def train(
                 files.check_writable(path)
     else:
         err.quiet = out.quiet = True
-    graph, tables = source.load(options), source.remember()
+    # Features are made as for the run to start from; the classes may be others.
+    encoding = None if saved is None or saved.encoding is None else {**saved.encoding, "classes": None}
+    graph, tables = source.load(options, encoding=encoding), source.remember()
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
@@ -147,7 +174,8 @@ def train(
     )
     if config.preset == SUGGESTED:
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
-        err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
+        if used:
+            err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
     config, why = config.in_batches(graph, processes=processes())
     if why:
         err.print(why, highlight=False, markup=False, soft_wrap=True)

@@ -12,9 +12,22 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import MOST_SEEDS, Lines, app, err, interruptible, make_table, out, this_command, training_bar
+from nfcgcn.cli.console import (
+    DEVICES,
+    MOST_SEEDS,
+    Lines,
+    among,
+    app,
+    err,
+    interruptible,
+    make_table,
+    out,
+    this_command,
+    training_bar,
+)
 from nfcgcn.cli.sources import GraphSource, takes_graph
-from nfcgcn.config.registry import PRESETS, make_config
+from nfcgcn.config.registry import MODELS, PRESETS, make_config
+from nfcgcn.data.splits import RULES
 from nfcgcn.errors import ConfigError, NFCError
 from nfcgcn.evaluation import summarise
 from nfcgcn.kernels.threads import available
@@ -44,7 +57,7 @@ MINUTES = 10.0
 @takes_graph
 def tune(
     source: GraphSource,
-    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.")] = "nfc-gcn",
+    model: Annotated[str, typer.Option(help="A name from `nfcgcn models`.", autocompletion=among(MODELS))] = "nfc-gcn",
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -54,9 +67,15 @@ def tune(
     seconds: Annotated[float | None, typer.Option(help="The same in seconds.")] = None,
     trials: Annotated[int | None, typer.Option(help="How many settings to try in all, at most.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"Settings to begin with: {', '.join(PRESETS)}; or a file of `nfcgcn tune`.")
+        str | None,
+        typer.Option(
+            help=f"Settings to begin with: {', '.join(PRESETS)}; or a file of `nfcgcn tune`.",
+            autocompletion=among(PRESETS),
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
+    ] = None,
     seeds: Annotated[
         int,
         typer.Option(
@@ -77,7 +96,7 @@ def tune(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting to hold, or a dataset option."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))] = "auto",
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Seeds that train at the same time on the CPU; by default one per core.")
     ] = None,

@@ -16,6 +16,7 @@ from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 
 Rule = Literal["fastgcn", "planetoid", "per-class", "ratio", "given"]
+RULES: tuple[str, ...] = get_args(Rule)
 RANDOM: tuple[Rule, ...] = ("per-class", "ratio")
 """Rules by which every seed has other validation nodes."""
 NUM_VAL = 500

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.errors import ConfigError, GraphError, option, unknown
 from nfcgcn.graph import Floats
 
 Structure = Literal["degree", "one-hot", "spectral", "walk"]
@@ -141,7 +141,8 @@ def _first_vectors(s: sp.csr_array, count: int) -> Doubles:
             values, vectors = eigsh(s, k=count + 1, which="LA", v0=start)
         except ArpackNoConvergence as error:
             raise GraphError(
-                f"the spectral features of {s.shape[0]:,} nodes did not converge; choose --features walk or degree"
+                f"the spectral features of {s.shape[0]:,} nodes did not converge; choose "
+                f"{option('features', 'walk', 'degree')}"
             ) from error
     ordered: Doubles = vectors[:, np.argsort(-values, kind="stable")[1 : count + 1]]
     sizes = np.abs(ordered)

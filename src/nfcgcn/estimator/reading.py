@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nfcgcn.data.formats import from_frames
 from nfcgcn.data.formats.edges import plain_ids
+from nfcgcn.data.formats.encoding import check_encoding
 from nfcgcn.data.formats.values import cells_of
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
@@ -40,9 +41,14 @@ def without_labels(graph: Any) -> Graph:
 
 def with_same_features(graph: Graph, fitted: Graph) -> Graph:
     """Return `graph`, if its features are those of the graph of ``fit``."""
+    remedy = "read it with `encoding=graph.encoding`, `graph` being the one of `fit`"
+    check_encoding(graph, fitted.encoding, remedy=remedy)
     names, known = graph.feature_names, fitted.feature_names
     if graph.num_features != fitted.num_features:
-        raise GraphError(f"`graph` must have the {fitted.num_features} features of `fit`, got {graph.num_features}")
+        more = "" if fitted.encoding is None else f"; {remedy}"
+        raise GraphError(
+            f"`graph` must have the {fitted.num_features} features of `fit`, got {graph.num_features}{more}"
+        )
     if names is not None and known is not None and names != known:
         place = next(i for i in range(len(known)) if names[i] != known[i])
         raise GraphError(f"feature {place} of `graph` is {names[place]!r}, in `fit` it was {known[place]!r}")

@@ -1,6 +1,7 @@
 """The graph and its split: frozen values, checked here and nowhere else."""
 
 from nfcgcn.graph.graph import Graph as Graph
+from nfcgcn.graph.parts import DIRECTIONS as DIRECTIONS
 from nfcgcn.graph.parts import Floats as Floats
 from nfcgcn.graph.parts import Ints as Ints
 from nfcgcn.graph.split import Split as Split

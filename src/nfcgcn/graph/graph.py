@@ -18,6 +18,7 @@ import torch
 from nfcgcn.errors import GraphError
 from nfcgcn.graph.notebook import table_of
 from nfcgcn.graph.parts import (
+    DIRECTIONS,
     Floats,
     Ints,
     as_features,
@@ -26,6 +27,7 @@ from nfcgcn.graph.parts import (
     as_weights,
     check_adjacency,
     check_finite,
+    have_directions,
     undirected,
 )
 from nfcgcn.graph.pyg import read_pyg, write_pyg
@@ -178,10 +180,15 @@ class Graph:
             raise GraphError(
                 f"`features` must have one row per node: {adjacency.shape[0]} nodes, got {x.shape[0]} rows"
             )
-        weights = entries.data[present] if weighted else None
+        pairs, weights = np.stack(entries.coords)[:, present], entries.data[present] if weighted else None
+        unused = []
         if weights is None and (entries.data[present] != 1).any():
-            others.setdefault("reading", "not used: the entries of the matrix as weights; weighted=True uses them")
-        return cls.from_edges(np.stack(entries.coords)[:, present], x, labels=labels, weights=weights, **others)
+            unused.append("the entries of the matrix as weights; weighted=True uses them")
+        if have_directions(pairs, x.shape[0], weights):
+            unused.append(DIRECTIONS)
+        if unused:
+            others.setdefault("reading", f"not used: {'; '.join(unused)}")
+        return cls.from_edges(pairs, x, labels=labels, weights=weights, **others)
 
     @classmethod
     def from_frames(cls, nodes: Any, edges: Any = None, **options: Any) -> Graph:
@@ -205,7 +212,11 @@ class Graph:
         weight per edge, such as "edge_weight"; "adj_t" stands for the values of that matrix. Without it, every edge
         counts the same.
         """
-        return cls.from_edges(**read_pyg(data, weight=weight, name=name))
+        parts = read_pyg(data, weight=weight, name=name)
+        graph = cls.from_edges(**parts)
+        if not have_directions(parts["edges"], graph.num_nodes, parts["weights"]):
+            return graph
+        return replace(graph, reading=f"{graph.reading or 'not used:'}{';' if graph.reading else ''} {DIRECTIONS}")
 
     def to_pyg(self, split: Split | None = None, *, dense: bool | None = None) -> Data:
         """Return a PyTorch Geometric ``Data``; a split becomes masks, weights become ``edge_weight``.

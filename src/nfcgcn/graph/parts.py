@@ -16,6 +16,9 @@ Floats = npt.NDArray[np.float32]
 MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
 """The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 
+DIRECTIONS = "directions, as every model reads an edge both ways"
+"""What is said not to be used where edges come in one direction."""
+
 
 def as_pairs(edges: npt.ArrayLike, n: int) -> Ints:
     """Return node pairs ``[2, E]`` of a graph of `n` nodes, or say which one is wrong."""
@@ -69,6 +72,17 @@ def undirected(pairs: Ints, n: int, weights: npt.NDArray[np.float64] | None = No
     matrix.sum_duplicates()
     matrix.data[:] = 1.0
     return matrix
+
+
+def have_directions(pairs: Ints, n: int, weights: npt.NDArray[Any] | None = None) -> bool:
+    """Return whether some edge is there in one direction only or has, with `weights`, another one in the other."""
+    keep = pairs[0] != pairs[1]
+    values = np.ones(int(keep.sum())) if weights is None else weights[keep]
+    one_way = sp.csr_array((values, (pairs[0, keep], pairs[1, keep])), shape=(n, n))
+    one_way.sum_duplicates()
+    if weights is None:
+        one_way.data[:] = 1
+    return bool((one_way != one_way.T).nnz)
 
 
 def as_features(features: Any) -> sp.csr_array | Floats:

@@ -18,6 +18,7 @@ import safetensors.torch
 
 from nfcgcn import files
 from nfcgcn.config.registry import make_config
+from nfcgcn.data.formats.encoding import check_encoding
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.run_folder import (
@@ -140,6 +141,7 @@ class SavedGraph:
                 f"'{graph.name}' does not have the same features as the training graph: it {differences}; "
                 "give it the same columns"
             )
+        check_encoding(graph, self.encoding, remedy="give its tables instead, which are read as those of the run were")
         if self.weighted != graph.is_weighted:
             trained, has = ("with", "none") if self.weighted else ("without", "some")
             warnings.warn(

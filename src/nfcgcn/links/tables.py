@@ -44,7 +44,7 @@ def read_times(path: Path, graph: Graph, time: str, *, source: str, target: str)
     import pandas as pd
 
     table = open_table(path)
-    edge_columns(table, source, target, None)
+    edge_columns(table, source, target, None, can_choose=False)
     require(table, time)
     index = pd.Index(_ids(graph))
     pairs, times, done = [np.zeros((2, 0), np.int64)], [np.zeros(0)], 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from nfcgcn.reports.comparison_page import render as render_comparison
 from nfcgcn.reports.explanation_page import Reasons, class_reasons, node_reasons, write_cell
-from nfcgcn.reports.html import counted, duration, fill, image, write_score
+from nfcgcn.reports.html import duration, fill, image, write_score
 from nfcgcn.reports.links_page import LinksPage, render_links
 from nfcgcn.reports.recommendation_page import render_recommendation
 from nfcgcn.reports.run_page import EXPLORED, Page, render
@@ -28,7 +28,6 @@ __all__ = [
     "SearchedSetting",
     "ShownTrial",
     "class_reasons",
-    "counted",
     "duration",
     "fill",
     "image",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from nfcgcn.errors import counted
 from nfcgcn.training.scores import SCORES
 
 
@@ -63,11 +64,6 @@ def _interval(accuracy: Mapping[str, Any]) -> str | None:
 
 def _count(value: int) -> str:
     return f"{value:,}"
-
-
-def counted(value: int, noun: str, plural: str | None = None) -> str:
-    """Write a number with the noun that it counts: "1 seed", "2 seeds"."""
-    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
 
 
 def duration(seconds: float) -> str:

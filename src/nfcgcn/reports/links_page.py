@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nfcgcn.errors import counted
 from nfcgcn.reports.drawing import MUTED, PALE, PALETTE, canvas, svg
-from nfcgcn.reports.html import counted, fill, image, percent
+from nfcgcn.reports.html import fill, image, percent
 
 Array = npt.NDArray[Any]
 MOST_EXAMPLES = 10

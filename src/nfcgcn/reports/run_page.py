@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.data.splits import RANDOM
+from nfcgcn.errors import counted
 from nfcgcn.reports.figures import confusion, curves, representation
-from nfcgcn.reports.html import counted, fill, image, percent, write_score
+from nfcgcn.reports.html import fill, image, percent, write_score
 from nfcgcn.reports.plane import plane
 from nfcgcn.reports.reliability import reliability
 from nfcgcn.training.scores import SCORES

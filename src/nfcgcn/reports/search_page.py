@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.reports.html import counted, fill, image, percent
+from nfcgcn.errors import counted
+from nfcgcn.reports.html import fill, image, percent
 from nfcgcn.reports.search_figures import against_setting, course
 
 TITLE = "nfcgcn tune"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nfcgcn import files
-from nfcgcn.errors import ConfigError
-from nfcgcn.reports import counted, duration, fill, image
+from nfcgcn.errors import ConfigError, counted
+from nfcgcn.reports import duration, fill, image
 from nfcgcn.reproduction.claims import Claim, claims
 from nfcgcn.reproduction.comparison import Cell, Comparison, Results, compare, missing, select, title
 from nfcgcn.reproduction.experiment import EXPERIMENTS, Experiment, load_experiment

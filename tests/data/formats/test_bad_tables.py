@@ -58,68 +58,67 @@ BAD_NODES = {
         "id,x\na,1\nb,2\na,3\nb,4\na,5\n",
         {},
         "column 'id' of nodes.csv holds 'a' in rows 1 and 3; 3 rows repeat an id: make ids unique, "
-        "or choose their column with --id",
+        "or choose their column with id=",
     ),
     "first column no ids": (
         "x,y\n1,1\n1,2\n",
         {},
-        "column 'x' of nodes.csv holds '1' in rows 1 and 2; 1 rows repeat an id: make ids unique, "
-        "or choose their column with --id",
+        "column 'x' of nodes.csv holds '1' in rows 1 and 2: make ids unique, or choose their column with id=",
     ),
-    "id empty": ("id,x\na,1\n,2\n", {}, "row 2 of nodes.csv has no id in column 'id'; fill it in, or choose --id"),
+    "id empty": ("id,x\na,1\n,2\n", {}, "row 2 of nodes.csv has no id in column 'id'; fill it in, or choose id="),
     "mixed types": (
         "id,x\na,1\nb,2\nc,three\nd,4\n",
         {},
         "column 'x' of nodes.csv mixes numbers and text: 3 numbers, but row 3 says 'three'; correct it, "
-        "leave the column out with --ignore, or take its cells as words with --words",
+        "leave the column out with ignore=, or take its cells as words with words=",
     ),
     "regression target": (
         REAL,
         {"label": "price"},
         "column 'price' of nodes.csv holds 500 different numbers in 500 rows: it looks like a regression target; "
-        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with label=",
     ),
     "years": (
         "id,x,year\n" + "".join(f"n{i},1,{1990 + i % 35}\n" for i in range(240)),
         {"label": "year"},
         "column 'year' of nodes.csv holds 35 different numbers in 240 rows: it looks like a regression target; "
-        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with label=",
     ),
     "whole regression target": (
         CODES,
         {"label": "price"},
         "column 'price' of nodes.csv holds 500 different numbers in 500 rows: it looks like a regression target; "
-        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label",
+        "nfcgcn learns classes, so sort the numbers into a few, or choose another column with label=",
     ),
     "titles as labels": (
         TITLES,
         {"label": "title"},
         "column 'title' of nodes.csv holds 500 different texts in 500 rows, too many to be classes; "
-        "choose another column with --label",
+        "choose another column with label=",
     ),
     "all labels equal": (
         NODES.replace("dogs", "cats"),
         {"label": "topic"},
         "every label in column 'topic' of nodes.csv is 'cats': there is nothing to tell apart; "
-        "choose another column with --label",
+        "choose another column with label=",
     ),
     "titles as categories": (
         TITLES,
         {},
         "column 'title' of nodes.csv holds more than 256 different texts in 500 rows, too many to be categories; "
-        "read it as text with --text title, or leave it out with --ignore title",
+        "read it as text with text='title', or leave it out with ignore='title'",
     ),
     "names of few rows": (
         "id,x,name\n" + "".join(f"{i},1,n{i}\n" for i in range(20)),
         {},
         "column 'name' of nodes.csv holds 20 different texts in 20 rows, too many to be categories; "
-        "read it as text with --text name, or leave it out with --ignore name",
+        "read it as text with text='name', or leave it out with ignore='name'",
     ),
     "some dates": (
         "id,day\na,2020-01-05\nb,2021-02-03T10:00\nc,soon\nd,2021-02-31\n",
         {},
-        "column 'day' of nodes.csv holds dates, but row 3 says 'soon': 2 cells are no dates such as 2024-05-31; "
-        "correct them, or leave the column out with --ignore",
+        "column 'day' of nodes.csv holds dates, but row 3 says 'soon': 2 cells without a date such as 2024-05-31; "
+        "correct them, or leave the column out with ignore=",
     ),
     "several classes": (
         "id,x,label\na,1,red;blue\nb,2,red\nc,3,blue\n",
@@ -144,13 +143,13 @@ BAD_NODES = {
     "all that is wrong": (
         "id,x,day,label\na,1,2020-01-01,5.5\na,x,2020-01-02,\n,2,soon,5.5\n",
         {},
-        "5 problems: (1) row 3 of nodes.csv has no id in column 'id'; fill it in, or choose --id (2) column 'id' of "
-        "nodes.csv holds 'a' in rows 1 and 2; 1 rows repeat an id: make ids unique, or choose their column with --id "
+        "5 problems: (1) row 3 of nodes.csv has no id in column 'id'; fill it in, or choose id= (2) column 'id' of "
+        "nodes.csv holds 'a' in rows 1 and 2: make ids unique, or choose their column with id= "
         "(3) every label in column 'label' of nodes.csv is '5.5': there is nothing to tell apart; choose another "
-        "column with --label (4) column 'x' of nodes.csv mixes numbers and text: 2 numbers, but row 2 says 'x'; "
-        "correct it, leave the column out with --ignore, or take its cells as words with --words (5) column 'day' of "
-        "nodes.csv holds dates, but row 3 says 'soon': 1 cells are no dates such as 2024-05-31; "
-        "correct them, or leave the column out with --ignore",
+        "column with label= (4) column 'x' of nodes.csv mixes numbers and text: 2 numbers, but row 2 says 'x'; "
+        "correct it, leave the column out with ignore=, or take its cells as words with words= (5) column 'day' of "
+        "nodes.csv holds dates, but row 3 says 'soon': 1 cell without a date such as 2024-05-31; "
+        "correct them, or leave the column out with ignore=",
     ),
     "infinite": (
         "id,x\na,1\nb,inf\nc,-Infinity\n",
@@ -193,7 +192,7 @@ BAD_NODES = {
         "id,x,split\na,1,train\nb,2,left\n",
         {},
         "column 'split' of nodes.csv says 'left' in row 2; a split is train, val, test or nothing: correct it, "
-        "or leave the column out with --ignore",
+        "or leave the column out with ignore=",
     ),
     "nothing but empty columns": (
         "id,x,y\na,,\nb,,\n",
@@ -222,32 +221,39 @@ BAD_EDGES = {
         "source,target,w\na,x,1\nb,,2\na,b,much\na,,1\n",
         {"weight": "w"},
         "3 problems: (1) column 'w' of edges.csv must hold a weight from 0 up for each edge, but row 3 says 'much'; "
-        "correct it (2) row 2 of edges.csv lacks an id; an edge needs both ends: 2 rows lack one; --unknown-edges drop "
-        "leaves them out (3) 1 of 4 edges in edges.csv name 1 ids that no row of nodes.csv has: 'x'; add the nodes, "
-        "remove the edges, or choose --unknown-edges drop or add",
+        "correct it (2) row 2 of edges.csv lacks an id; an edge needs both ends: 2 rows lack one; unknown_edges='drop' "
+        "leaves them out (3) edges.csv names 1 id that no row of nodes.csv has, in 1 of 4 edges: 'x'; add the nodes, "
+        "remove the edges, or choose unknown_edges='drop' or 'add'",
+    ),
+    "weights wrong in several ways": (
+        "source,target,w\na,b,\na,b,-1\na,b,x\nb,a,1\nb,a,inf\na,b,-2\n",
+        {"weight": "w"},
+        "column 'w' of edges.csv must hold a weight from 0 up for each edge, but 5 of 6 rows do not: 1 empty (first "
+        "row 1), 2 below 0 (first row 2, '-1'), 1 no number (first row 3, 'x'), 1 too large (first row 5, 'inf'); "
+        "correct them",
     ),
     "ids of no node": (
         "source,target\na,x\ny,z\nu,v\na,x\na,b\n",
         {},
-        "4 of 5 edges in edges.csv name 5 ids that no row of nodes.csv has: 'x', 'y', 'z' and 2 more; "
-        "add the nodes, remove the edges, or choose --unknown-edges drop or add",
+        "edges.csv names 5 ids that no row of nodes.csv has, in 4 of 5 edges: 'x', 'y', 'z' and 2 more; "
+        "add the nodes, remove the edges, or choose unknown_edges='drop' or 'add'",
     ),
     "one id of no node": (
         "source,target\na,b\nb,nobody\n",
         {},
-        "1 of 2 edges in edges.csv name 1 ids that no row of nodes.csv has: 'nobody'; "
-        "add the nodes, remove the edges, or choose --unknown-edges drop or add",
+        "edges.csv names 1 id that no row of nodes.csv has, in 1 of 2 edges: 'nobody'; "
+        "add the nodes, remove the edges, or choose unknown_edges='drop' or 'add'",
     ),
     "other columns": (
         "from,to,weight\na,b,1\n",
         {},
-        "2 problems: (1) edges.csv has no column 'source'; it has from, to, weight (2) edges.csv has no column "
-        "'target'; it has from, to, weight",
+        "2 problems: (1) edges.csv has no column 'source'; it has from, to, weight; name another with source= (2) "
+        "edges.csv has no column 'target'; it has from, to, weight; name another with target=",
     ),
     "one column twice": (
         EDGES,
         {"target": "source"},
-        "edges cannot go from column 'source' of edges.csv to itself; choose --target",
+        "edges cannot go from column 'source' of edges.csv to itself; choose target=",
     ),
     "an end missing": ("source,target\na,b\na,\n", {}, "row 2 of edges.csv lacks an id; an edge needs both ends"),
     "empty file": ("", {}, "edges.csv is empty; its first line must name the columns"),
@@ -324,7 +330,7 @@ def test_bad_parquet(tmp_path):
     for column, message in (
         (pa.array([1, 2], pa.time32("ms")), "column 'c' of nodes.parquet holds time32[ms], not numbers or text"),
         (pa.array([{"u": 1}, {"u": 2}]), "column 'c' of nodes.parquet holds struct<u: int64>, not numbers or text"),
-        (pa.array([["a"], ["b"]]), "column 'c' of nodes.parquet holds lists; name it with --words or --ignore"),
+        (pa.array([["a"], ["b"]]), "column 'c' of nodes.parquet holds lists; name it with words= or ignore="),
         (pa.array([b"a", b"b"]), "column 'c' of nodes.parquet holds binary, not numbers or text"),
     ):
         arrow(path, id=[1, 2], c=column)
@@ -492,7 +498,7 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
     assert str(caught.value) == "folder.csv is a folder, not a file"
     with pytest.raises(DatasetError) as caught:
         load("a.npz", label="topic")
-    assert str(caught.value) == "--label is for tables of nodes and edges; a.npz holds a graph as it is"
+    assert str(caught.value) == "label= is for tables of nodes and edges; a.npz holds a graph as it is"
 
 
 def test_a_dataset_wins_over_a_file_of_its_name(tmp_path, monkeypatch):
@@ -543,6 +549,6 @@ def test_both_tables_are_told_of_at_once(tmp_path):
     with pytest.raises(GraphError) as caught:
         load(write(tmp_path, nodes, edges) / "nodes.csv", edges=tmp_path / "edges.csv", weight="w")
     told = str(caught.value)
-    assert told.startswith("4 problems: (1) column 'id' of nodes.csv holds 'a' in rows 1 and 2;")
-    for part in ("row 1 says '-1'", "that no row of nodes.csv has: 'c'", "holds infinite values: 1"):
+    assert told.startswith("4 problems: (1) column 'id' of nodes.csv holds 'a' in rows 1 and 2: make")
+    for part in ("row 1 says '-1'", "that no row of nodes.csv has, in 1 of 2 edges: 'c'", "holds infinite values: 1"):
         assert part in told

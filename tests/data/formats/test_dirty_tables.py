@@ -35,13 +35,16 @@ FILLED = "ignore:empty cells:nfcgcn.errors.NFCWarning"
 
 @pytest.mark.filterwarnings(FILLED)
 def test_edges_to_unknown_ids_are_refused_dropped_or_added():
-    with pytest.raises(GraphError, match=r"2 of 6 edges .* name 2 ids .*: 'phantom', 'ghost'; add the nodes, remove"):
+    with pytest.raises(GraphError, match=r"names 2 ids .*, in 2 of 6 edges: 'phantom', 'ghost'; add the nodes, remove"):
         nfcgcn.from_frames(NODES, DIRTY)
-    with pytest.warns(NFCWarning, match="2 edges of the frame of edges name an id that no node has and were dropped"):
+    with pytest.warns(NFCWarning, match="left out 2 edges of the frame of edges to ids that no node has"):
         dropped = nfcgcn.from_frames(NODES, DIRTY, unknown_edges="drop")
     assert dropped.node_names == ("a", "b", "c", "d")
     assert dropped.adjacency.toarray().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    with pytest.warns(NFCWarning, match="2 ids that only .* became nodes with empty cells: 'phantom', 'ghost'"):
+    with pytest.warns(
+        NFCWarning,
+        match="added 2 nodes with empty cells, as the frame of edges names ids that no node has: 'phantom', 'ghost'",
+    ):
         added = nfcgcn.from_frames(NODES, DIRTY, unknown_edges="add")
     assert added.node_names == ("a", "b", "c", "d", "phantom", "ghost")
     assert added.labels.tolist() == [0, 1, 0, -1, -1, -1]
@@ -80,7 +83,7 @@ def test_what_was_read_and_what_was_not_used():
     graph = nfcgcn.from_frames(NODES, DIRTY, weight="strength", directed=True, unknown_edges="drop", features="degree")
     assert graph.reading == (
         "read 4 nodes and 2 edges; weights of edges from 'strength'; 5 degree features made from the edges; left out 1 "
-        "loops, 1 repeated or reversed edges, 2 edges to unknown ids; not used: 'since' of the frame of edges; "
+        "loop, 1 repeated or reversed edge, 2 edges to unknown ids; not used: 'since' of the frame of edges; "
         "directions, as every model reads an edge both ways"
     )
     # Of the two directions between b and c, the larger weight counts.
@@ -107,9 +110,11 @@ def test_weights_that_are_none(values, shown):
 
 @pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
 def test_a_weight_needs_a_column_of_its_own():
-    with pytest.raises(GraphError, match="column 'source' of the frame of edges holds ids and cannot be --weight"):
+    with pytest.raises(
+        GraphError, match="column 'source' of the frame of edges holds ids, not weights; name another with weight="
+    ):
         nfcgcn.from_frames(NODES, DIRTY, weight="source")
-    with pytest.raises(GraphError, match="'w' cannot be --weight without a table of edges; give --edges"):
+    with pytest.raises(GraphError, match="weight='w' is for a table of edges, and there is none; give edges="):
         nfcgcn.from_frames(NODES, weight="w")
 
 
@@ -249,3 +254,20 @@ def test_transforms_of_pyg_read_what_to_pyg_gives(transform, sparse_graph):
     if transform == "NormalizeFeatures":
         sums = sparse_graph.features.toarray().sum(axis=1, keepdims=True)
         np.testing.assert_allclose(data.x, sparse_graph.features.toarray() / np.maximum(sums, 1), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
+def test_bad_weights_of_a_long_table_are_counted_in_all_its_chunks(monkeypatch):
+    monkeypatch.setattr("nfcgcn.data.formats.table.CHUNK", 2)
+    edges = pd.DataFrame({"source": list("abcabc"), "target": list("bcabca"), "w": [1, -1, 2, None, -3, -4]})
+    with pytest.raises(
+        GraphError, match=r"4 of 6 rows do not: 3 below 0 \(first row 2, '-1.0'\), 1 empty \(first row 4"
+    ):
+        nfcgcn.from_frames(NODES, edges, weight="w")
+
+
+@pytest.mark.filterwarnings("ignore::nfcgcn.errors.NFCWarning")
+def test_what_was_read_as_dates_is_said():
+    nodes = NODES.assign(joined=["2020-01-01", "2021-05-05", None, "2022-02-02"])
+    graph = nfcgcn.from_frames(nodes, DIRTY, unknown_edges="drop")
+    assert "; dates as days since 1970 from 'joined'; " in graph.reading

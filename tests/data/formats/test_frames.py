@@ -101,8 +101,8 @@ BAD = {
     ),
     "unknown ids": (
         (NODES, EDGES.assign(target=[20, 30, 99])),
-        "1 of 3 edges in the frame of edges name 1 ids that no row of the frame of nodes has: '99'; add the nodes, "
-        "remove the edges, or choose --unknown-edges drop or add",
+        "the frame of edges names 1 id that no row of the frame of nodes has, in 1 of 3 edges: '99'; add the nodes, "
+        "remove the edges, or choose unknown_edges='drop' or 'add'",
     ),
 }
 

@@ -91,7 +91,7 @@ BAD = {
     "objects": (simple(thing=object()), "the node attribute 'thing' holds object values; leave it out with `ignore`"),
     "vectors": (simple(thing=[1, 2]), "the node attribute 'thing' holds list values; leave it out with `ignore`"),
     "complex": (simple(thing=1j), "the node attribute 'thing' holds complex values; leave it out with `ignore`"),
-    "lists": (simple(t=["a"]), "column 't' of the node attributes holds lists; name it with --words or --ignore"),
+    "lists": (simple(t=["a"]), "column 't' of the node attributes holds lists; name it with words= or ignore="),
     "keys": (nx.Graph([(0, 1)]), "the node attribute 5 has no text as its name; rename it"),
 }
 BAD["keys"][0].nodes[0][5] = 1

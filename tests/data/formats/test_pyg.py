@@ -81,7 +81,9 @@ def test_data_without_features():
     thing.y = torch.tensor([0, 1, 0, 1, -1])
     with pytest.warns(NFCWarning, match=f"^{text}$"):
         graph = load(thing)
-    assert graph.reading == "3 spectral features made from the edges"
+    assert graph.reading == (
+        "3 spectral features made from the edges; not used: directions, as every model reads an edge both ways"
+    )
     assert graph.feature_names == ("spectral 1", "spectral 2", "spectral 3")
     np.testing.assert_array_equal(graph.features, structural_features(graph.adjacency, "spectral"))
     assert graph.labels.tolist() == [0, 1, 0, 1, -1]

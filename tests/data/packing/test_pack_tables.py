@@ -128,7 +128,7 @@ def test_unknown_ids(tmp_path, tables, choice):
         with pytest.raises(NFCError) as found:
             pack_tables(*tables, tmp_path / "store", **options)
         assert str(found.value) == str(expected.value)
-        assert "3 of 4 edges in edges.csv name 3 ids" in str(found.value)
+        assert "names 3 ids that no row of nodes.csv has, in 3 of 4 edges" in str(found.value)
         assert not (tmp_path / "store").exists()
         return
     (graph, stored), _ = both(tmp_path, *tables, **options)

@@ -312,7 +312,7 @@ def test_a_large_store_is_read_as_a_whole_once(tmp_path, monkeypatch):
 
 def test_options_of_tables_are_refused(tmp_path):
     nfcgcn.write_store(make_graph(), tmp_path / "store")
-    with pytest.raises(NFCError, match=r"^--label is for tables of nodes and edges; .* holds a graph as it is$"):
+    with pytest.raises(NFCError, match=r"^label= is for tables of nodes and edges; .* holds a graph as it is$"):
         nfcgcn.load(tmp_path / "store", label="x")
     with pytest.raises(NFCError, match="is not the folder of a store"):
         nfcgcn.open_store(tmp_path / "nowhere")

@@ -17,7 +17,7 @@ from nfcgcn.data.formats.npz import read_npz, write_npz
 from nfcgcn.data.formats.pyg import from_pyg, read_pyg
 from nfcgcn.data.formats.tables import SUFFIXES as TABLES
 from nfcgcn.data.formats.tables import find_tables, read_folder, read_tables
-from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.errors import DatasetError, GraphError, option
 from nfcgcn.files import is_folder, reading
 from nfcgcn.graph import Graph
 
@@ -78,8 +78,9 @@ def refuse_options(path: Path, options: Mapping[str, Any]) -> None:
     """Refuse options about tables for a graph whose features are made already, which need no encoding, either."""
     table_options = [key for key, value in options.items() if value and key != "encoding"]
     if table_options:
-        option = table_options[0].replace("_", "-")
-        raise DatasetError(f"--{option} is for tables of nodes and edges; {path} holds a graph as it is")
+        raise DatasetError(
+            f"{option(table_options[0])} is for tables of nodes and edges; {path} holds a graph as it is"
+        )
 
 
 def is_path(name: str) -> bool:

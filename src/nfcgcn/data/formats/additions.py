@@ -53,7 +53,7 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
     if edges is not None:
         either = f"'{graph.name}'" if nodes is None else f"'{graph.name}' or {nodes}"
         table = open_table(edges)
-        columns = edge_columns(table, known.source, known.target, known.weight)
+        columns = edge_columns(table, known.source, known.target, known.weight, can_choose=False)
         remedy = "add the nodes or remove the edges"
         found = read_edges(table, either, ids, *columns, unknown_edges="error", remedy=remedy)
     features = graph.features[:0] if content is None else content.features

@@ -12,12 +12,12 @@ import scipy.sparse as sp
 
 from nfcgcn.data.formats.columns import Number
 from nfcgcn.data.formats.edges import EdgeList
-from nfcgcn.data.formats.encoding import Encoding
+from nfcgcn.data.formats.encoding import Encoding, of_one_graph
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.nodes import Nodes
 from nfcgcn.data.structure import OF_ONE_GRAPH, structural_features, structural_names
-from nfcgcn.errors import GraphError, NFCWarning
-from nfcgcn.graph import Floats, Graph
+from nfcgcn.errors import GraphError, NFCWarning, counted
+from nfcgcn.graph import DIRECTIONS, Floats, Graph
 
 
 def assemble(
@@ -43,9 +43,9 @@ def assemble(
     if encoding.structure:
         graph, encoding = _with_structure(graph, encoding)
     if edges.dropped:
-        _warn(f"{edges.dropped} edges of {where} name an id that no node has and were dropped")
+        _warn(dropped_edges(edges.dropped, where))
     if added:
-        _warn(f"{added} ids that only {where} names became nodes with empty cells: {listed(edges.added)}")
+        _warn(f"{added_nodes(added, where)}: {listed(edges.added)}")
     return replace(
         graph,
         feature_names=encoding.feature_names,
@@ -80,10 +80,7 @@ def _with_structure(graph: Graph, encoding: Encoding) -> tuple[Graph, Encoding]:
     kind = encoding.structure or ""
     checksum = _checksum(graph)
     if encoding.edges_sha256 is not None and kind in OF_ONE_GRAPH and checksum != encoding.edges_sha256:
-        raise GraphError(
-            f"the {kind} features of training belong to its nodes and edges, and those of '{graph.name}' differ; train "
-            "anew, with --features degree or walk if graphs are to change"
-        )
+        raise GraphError(of_one_graph(kind, graph.name))
     made = structural_features(graph.adjacency, kind)  # type: ignore[arg-type]
     names = structural_names(kind, made.shape[1], graph.node_names or ())
     features = graph.features
@@ -100,6 +97,16 @@ def _checksum(graph: Graph) -> str:
     a = graph.adjacency
     parts = [a.indptr.astype(np.int64), a.indices.astype(np.int64), *([a.data] if graph.is_weighted else [])]
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+def dropped_edges(count: int, where: str) -> str:
+    """Say how many edges of a table were left out."""
+    return f"left out {counted(count, 'edge')} of {where} to ids that no node has"
+
+
+def added_nodes(count: int, where: str) -> str:
+    """Say how many nodes were added for the edges of a table."""
+    return f"added {counted(count, 'node')} with empty cells, as {where} names ids that no node has"
 
 
 def _describe(graph: Graph, edges: EdgeList, encoding: Encoding, where: str) -> str:
@@ -131,19 +138,25 @@ def describe_reading(
     unused: Sequence[str],
 ) -> str:
     """Return what was read and what was not used; `where` is the table of edges, and `unused` are columns of it."""
-    parts = [f"read {nodes:,} nodes and {edges:,} edges"]
+    parts = [f"read {counted(nodes, 'node')} and {counted(edges, 'edge')}"]
     if encoding.weight is not None:
         parts.append(f"weights of edges from '{encoding.weight}'")
     if encoding.structure:
         parts.append(f"{len(encoding.structure_names)} {encoding.structure} features made from the edges")
-    counts = [(loops, "loops"), (repeated, "repeated or reversed edges"), (dropped, "edges to unknown ids")]
-    if left_out := [f"{count:,} {what}" for count, what in counts if count]:
+    if dates := [column.name for column in encoding.columns if isinstance(column, Number) and column.dates]:
+        parts.append(f"dates as days since 1970 from {listed(dates)}")
+    counts = [
+        (loops, "loop", "loops"),
+        (repeated, "repeated or reversed edge", "repeated or reversed edges"),
+        (dropped, "edge to an unknown id", "edges to unknown ids"),
+    ]
+    if left_out := [counted(*each) for each in counts if each[0]]:
         parts.append(f"left out {', '.join(left_out)}")
     if added:
-        parts.append(f"added {added:,} nodes that only edges name")
+        parts.append(f"added {counted(added, 'node')} that only edges name")
     not_used = [f"{listed(unused)} of {where}"] if unused else []
     if encoding.directed:
-        not_used.append("directions, as every model reads an edge both ways")
+        not_used.append(DIRECTIONS)
     if not_used:
         parts.append(f"not used: {'; '.join(not_used)}")
     return "; ".join(parts)

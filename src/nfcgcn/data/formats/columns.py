@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from nfcgcn.data.formats.table import MISSING, Cells, plain_number
 from nfcgcn.data.formats.words import WordCounts
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, counted, option
 
 MOST_CATEGORIES = 256
 """A column of categories has at most this many different texts and, beyond 10, at most half as many as rows."""
@@ -152,7 +152,8 @@ class Values:
         import pandas as pd
 
         if cells.dtype == object and list in set(map(type, cells.tolist())):
-            raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with --words or --ignore")
+            options = f"{option('words')} or {option('ignore')}"
+            raise GraphError(f"column '{self.name}' of {self.table} holds lists; name it with {options}")
         if not self.few and self._add_numbers(cells):
             return
         codes, distinct = pd.factorize(cells)
@@ -268,7 +269,8 @@ def learn(values: Values) -> Number | Category | None:
         text, row = values.not_a_number or ("", 0)
         raise GraphError(
             f"{where} mixes numbers and text: {num_numbers} numbers, but row {row} says '{text[:40]}'; "
-            "correct it, leave the column out with --ignore, or take its cells as words with --words"
+            f"correct it, leave the column out with {option('ignore')}, or take its cells as words with "
+            f"{option('words')}"
         )
     if values.num_dates * 2 >= values.filled:
         return replace(_learn_number(values.name, where, _checked_days(values, where)), dates=True)
@@ -278,7 +280,7 @@ def learn(values: Values) -> Number | Category | None:
         count = f"{len(values.categories)}" if values.few else f"more than {MOST_CATEGORIES}"
         raise GraphError(
             f"{where} holds {count} different texts in {values.rows} rows, too many to be categories; "
-            f"read it as text with --text {values.name}, or leave it out with --ignore {values.name}"
+            f"read it as text with {option('text', values.name)}, or leave it out with {option('ignore', values.name)}"
         )
     return Category(values.name, tuple(sorted(values.categories)))
 
@@ -297,9 +299,10 @@ def _checked_days(values: Values, where: str) -> npt.NDArray[np.float64]:
     if count < values.num_dates or values.num_texts > values.num_dates:
         text, row = values.not_a_number or ("", 0)
         text, row = (text, row) if not row or np.isnan(days[row - 1]) else values.not_a_date or (text, row)
+        bad = counted(values.num_texts - count, "cell")
         raise GraphError(
-            f"{where} holds dates, but row {row} says '{text[:40]}': {values.num_texts - count} cells are no dates "
-            "such as 2024-05-31; correct them, or leave the column out with --ignore"
+            f"{where} holds dates, but row {row} says '{text[:40]}': {bad} without a "
+            f"date such as 2024-05-31; correct them, or leave the column out with {option('ignore')}"
         )
     return days
 

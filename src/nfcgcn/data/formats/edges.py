@@ -9,11 +9,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import to_numbers
+from nfcgcn.data.formats.columns import LARGEST, to_numbers
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.table import MISSING, Cells, Table, require
-from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.errors import ConfigError, GraphError, counted, option, unknown
 from nfcgcn.graph import Ints
 
 UnknownEdges = Literal["error", "drop", "add"]
@@ -60,7 +60,7 @@ def read_edges(
     weight: str | None = None,
     *,
     unknown_edges: str,
-    remedy: str = "add the nodes, remove the edges, or choose --unknown-edges drop or add",
+    remedy: str | None = None,
 ) -> EdgeList:
     """Read a table of edges between `ids`, those of the table called `nodes`; `remedy` is for edges to other ids."""
     import pandas as pd
@@ -69,7 +69,7 @@ def read_edges(
     index = pd.Index(ids)
     strange = pd.Index([], dtype=object)
     pairs, weights, lost, empty, done = [np.zeros((2, 0), np.int64)], [np.zeros(0)], 0, 0, 0
-    first_empty, problems = 0, Problems()
+    first_empty, problems, reader = 0, Problems(), Weights(f"column '{weight}' of {table.name}")
     for chunk in table.chunks([*ends, *([weight] if weight else [])], texts=ends):
         names = [plain_ids(chunk[end]) for end in ends]
         places = np.stack([index.get_indexer(some) for some in names])
@@ -86,21 +86,18 @@ def read_edges(
             later = np.stack([strange.get_indexer(some) for some in names])
             places = np.where(bad, len(ids) + later, places)
         pairs.append(places[:, keep])
-        with problems.gather():
-            if weight and not problems.messages:
-                where = f"column '{weight}' of {table.name}"
-                weights.append(read_weights(chunk[weight], where, done)[keep])
+        if weight:
+            weights.append(reader.read(chunk[weight])[keep])
         done += places.shape[1]
     with problems.gather():
+        reader.check()
+    with problems.gather():
         if first_empty and unknown_edges != "drop":
-            more = f": {empty} rows lack one; --unknown-edges drop leaves them out" if empty > 1 else ""
-            raise GraphError(f"row {first_empty} of {table.name} lacks an id; an edge needs both ends{more}")
+            raise GraphError(lacking_id(table.name, first_empty, empty))
     with problems.gather():
         if len(strange) and unknown_edges == "error":
-            raise GraphError(
-                f"{lost} of {done} edges in {table.name} name {len(strange)} ids that no row of {nodes} has: "
-                f"{listed(strange.tolist())}; {remedy}"
-            )
+            shown = listed(strange.tolist())
+            raise GraphError(unknown_ids(table.name, nodes, shown, len(strange), lost, done, remedy))
     problems.check()
     return EdgeList(
         pairs=np.concatenate(pairs, axis=1).astype(np.int64),
@@ -111,32 +108,86 @@ def read_edges(
     )
 
 
-def edge_columns(table: Table, source: str, target: str, weight: str | None) -> list[str]:
-    """Return the columns of a table of edges that are read; refuse one that is missing or named twice."""
-    names, problems = [name for name in (source, target, weight) if name is not None], Problems()
-    for name in names:
+def lacking_id(table: str, row: int, count: int) -> str:
+    """Say that a row of a table of edges lacks an id, and how many rows do."""
+    more = f": {count} rows lack one; {option('unknown_edges', 'drop')} leaves them out" if count > 1 else ""
+    return f"row {row} of {table} lacks an id; an edge needs both ends{more}"
+
+
+def unknown_ids(table: str, nodes: str, names: str, count: int, lost: int, rows: int, remedy: str | None = None) -> str:
+    """Say that `lost` of the `rows` edges of a table name ids without a node."""
+    remedy = remedy or f"add the nodes, remove the edges, or choose {option('unknown_edges', 'drop', 'add')}"
+    where = f"in {lost} of {counted(rows, 'edge')}"
+    return f"{table} names {counted(count, 'id')} that no row of {nodes} has, {where}: {names}; {remedy}"
+
+
+def edge_columns(table: Table, source: str, target: str, weight: str | None, *, can_choose: bool = True) -> list[str]:
+    """Return the columns of a table of edges that are read; refuse one that is missing or named twice.
+
+    `can_choose` says whether the user chooses them by options; otherwise they are those of an earlier table.
+    """
+    roles = {"source": source, "target": target, "weight": weight}
+    names, problems = [name for name in roles.values() if name is not None], Problems()
+    for role, name in roles.items():
         with problems.gather():
-            require(table, name)
+            if name is not None:
+                require(table, name, remedy=f"; name another with {option(role)}" if can_choose else "")
     problems.check()
     if names[0] == names[1]:
-        raise GraphError(f"edges cannot go from column '{names[0]}' of {table.name} to itself; choose --target")
+        raise GraphError(
+            f"edges cannot go from column '{names[0]}' of {table.name} to itself; choose {option('target')}"
+        )
     if weight in names[:2]:
-        raise GraphError(f"column '{weight}' of {table.name} holds ids and cannot be --weight; choose another")
+        raise GraphError(
+            f"column '{weight}' of {table.name} holds ids, not weights; name another with {option('weight')}"
+        )
     return names
 
 
-def read_weights(cells: Cells, where: str, done: int = 0) -> npt.NDArray[np.float64]:
-    """Return cells as weights, which must be numbers from 0 up; `done` rows came before them."""
-    values = cells.tolist()
-    if cells.dtype == object:  # texts, or lists of them, which are no numbers
-        numbers = to_numbers([value if isinstance(value, str) else "" for value in values])
-    else:
-        numbers = cells.astype(np.float64)
-    bad = np.flatnonzero(~((numbers >= 0) & (numbers <= np.finfo(np.float32).max)))
-    if len(bad):
-        value = values[bad[0]]
-        shown = "is empty" if value is None or str(value) in MISSING else f"says '{str(value)[:40]}'"
-        raise GraphError(
-            f"{where} must hold a weight from 0 up for each edge, but row {done + bad[0] + 1} {shown}; correct it"
-        )
-    return numbers
+class Weights:
+    """Reads weights of edges, some rows at a time, and counts the rows that hold none."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.rows = where, 0
+        self._bad: dict[str, tuple[int, int, str]] = {}
+        """By what is wrong: the number of rows, the first of them, and what that one holds."""
+
+    def read(self, cells: Cells) -> npt.NDArray[np.float64]:
+        """Return cells as numbers; what is no number from 0 up is counted."""
+        values = cells.tolist()
+        if cells.dtype == object:  # texts, or lists of them, which are no numbers
+            numbers = to_numbers([value if isinstance(value, str) else "" for value in values])
+        else:
+            numbers = cells.astype(np.float64)
+        for place in np.flatnonzero(~((numbers >= 0) & (numbers <= LARGEST))):
+            reason = _why_no_weight(values[place], numbers[place])
+            count, row, text = self._bad.get(reason, (0, self.rows + int(place) + 1, str(values[place])[:40]))
+            self._bad[reason] = (count + 1, row, text)
+        self.rows += len(cells)
+        return numbers
+
+    def check(self) -> None:
+        """Refuse weights of which some are none: all kinds of mistakes in one message."""
+        if not self._bad:
+            return
+        rule, total = f"{self.where} must hold a weight from 0 up for each edge", sum(b[0] for b in self._bad.values())
+        if total == 1:
+            ((reason, (_, row, text)),) = self._bad.items()
+            shown = "is empty" if reason == EMPTY else f"says '{text}'"
+            raise GraphError(f"{rule}, but row {row} {shown}; correct it")
+        told = [
+            f"{count:,} {reason} (first row {row}" + (")" if reason == EMPTY else f", '{text}')")
+            for reason, (count, row, text) in self._bad.items()
+        ]
+        raise GraphError(f"{rule}, but {total:,} of {self.rows:,} rows do not: {', '.join(told)}; correct them")
+
+
+EMPTY = "empty"
+
+
+def _why_no_weight(value: object, number: float) -> str:
+    if value is None or str(value) in MISSING:
+        return EMPTY
+    if number < 0:
+        return "below 0"
+    return "no number" if np.isnan(number) else "too large"

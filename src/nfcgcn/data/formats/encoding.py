@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import zip_longest
 from typing import Any, Literal, get_args, get_type_hints
 
 from nfcgcn.data.formats.columns import Category, Column, HashedText, Number, Text, Words
 from nfcgcn.data.formats.edges import UnknownEdges
-from nfcgcn.data.structure import STRUCTURES
-from nfcgcn.errors import GraphError
+from nfcgcn.data.structure import OF_ONE_GRAPH, STRUCTURES
+from nfcgcn.errors import GraphError, option
+from nfcgcn.graph import Graph
 
 FORMAT = 1
 """Version of the JSON; other versions are refused."""
@@ -73,6 +75,41 @@ class Encoding:
         if encoding.structure not in (None, *STRUCTURES) or encoding.unknown_edges not in get_args(UnknownEdges):
             raise _damaged("`structure` or `unknown_edges` is none of its choices")
         return encoding
+
+
+def check_encoding(graph: Graph, known: Mapping[str, Any] | None, *, remedy: str) -> None:
+    """Refuse a graph whose tables became features in another way than those of training, if both are known."""
+    if graph.encoding is None or known is None:
+        return
+    here, there = Encoding.from_json(graph.encoding), Encoding.from_json(known)
+    place = f"'{graph.name}' was read in another way than the graph of training"
+    for column, other in zip_longest(here.columns, there.columns):
+        if column != other:
+            raise GraphError(f"{place}: {_difference(column, other)}; {remedy}")
+    if here.structure != there.structure:
+        kinds = f"{here.structure or 'no'} features made from the edges, there {there.structure or 'none'}"
+        raise GraphError(f"{place}: it has {kinds}; {remedy}")
+    if here.structure in OF_ONE_GRAPH and here.edges_sha256 != there.edges_sha256:
+        raise GraphError(of_one_graph(here.structure or "", graph.name))
+
+
+def _difference(column: Column | None, other: Column | None) -> str:
+    if column is None or other is None:
+        return f"only one of the two has the column '{(column or other).name}'"  # type: ignore[union-attr]
+    if column.name != other.name:
+        return f"it has the column '{column.name}' where there was '{other.name}'"
+    if type(column) is not type(other):
+        return f"column '{column.name}' was read as {kind_of(column)}, there as {kind_of(other)}"
+    what = "another mean or scale" if isinstance(column, Number) else "other texts or words"
+    return f"column '{column.name}' has {what}"
+
+
+def of_one_graph(kind: str, name: str) -> str:
+    """Say that features of this kind mean something else on a graph with other edges."""
+    return (
+        f"the {kind} features of training belong to its nodes and edges, and those of '{name}' differ; train anew, "
+        f"with {option('features', 'degree', 'walk')} if graphs are to change"
+    )
 
 
 def kind_of(column: Column) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nfcgcn.data.formats.columns import MOST_CATEGORIES, to_numbers
 from nfcgcn.data.formats.table import MISSING, Cells
-from nfcgcn.errors import GraphError, NFCWarning
+from nfcgcn.errors import GraphError, NFCWarning, option
 from nfcgcn.graph import Ints, Split
 
 FEW = 10
@@ -43,16 +43,17 @@ def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
         if numeric:
             raise GraphError(
                 f"{where} holds {len(counts)} different numbers in {total} rows: it looks like a regression target; "
-                "nfcgcn learns classes, so sort the numbers into a few, or choose another column with --label"
+                "nfcgcn learns classes, so sort the numbers into a few, or choose another column with "
+                f"{option('label')}"
             )
         raise GraphError(
             f"{where} holds {len(counts)} different texts in {total} rows, too many to be classes; "
-            "choose another column with --label"
+            f"choose another column with {option('label')}"
         )
     if len(counts) == 1:
         raise GraphError(
             f"every label in {where} is '{next(iter(counts))}': there is nothing to tell apart; "
-            "choose another column with --label"
+            f"choose another column with {option('label')}"
         )
     order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
     classes = list(counts)
@@ -127,7 +128,7 @@ def encode_parts(cells: Cells, where: str, *, done: int = 0) -> npt.NDArray[np.i
         if text and text not in PARTS:
             raise GraphError(
                 f"{where} says '{cell[:40]}' in row {done + row + 1}; a split is train, val, test or nothing: "
-                "correct it, or leave the column out with --ignore"
+                f"correct it, or leave the column out with {option('ignore')}"
             )
         parts[row] = _NUMBERS[PARTS[text]] if text else 0
     return parts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.data.formats.assembly import assemble
-from nfcgcn.data.formats.edges import EdgeList, read_weights
+from nfcgcn.data.formats.edges import EdgeList, Weights
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes
@@ -135,7 +135,10 @@ def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:
         others = listed(list(dict.fromkeys(str(name) for edge in edges for name in edge)))
         raise GraphError(f"no edge has the attribute '{key}'; edges have {others or 'none'}")
     where = f"the edge attribute '{key}'"
-    return read_weights(cells_of([edge.get(key) for edge in edges], where, as_text=False), where)
+    weights = Weights(where)
+    numbers = weights.read(cells_of([edge.get(key) for edge in edges], where, as_text=False))
+    weights.check()
+    return numbers
 
 
 class _Attributes:

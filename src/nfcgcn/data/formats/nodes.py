@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, probl
     roles, label, split, kept = gathered.roles, gathered.label, gathered.split, gathered.kept
     classes = known.classes if known else None
     where = f"column '{label}' of {table.name}"
-    if label is not None and not known:
+    if label is not None and classes is None:
         with problems.gather():
             classes = learn_classes(kept[label], where)
     labels = np.full(kept.rows, -1, np.int64)
@@ -122,8 +122,9 @@ def encode_nodes(table: Table, gathered: Gathered, known: Encoding | None, probl
         features=matrix,
         labels=labels,
         given=given,
-        encoding=known
-        or Encoding(
+        encoding=replace(known, label=label or known.label, classes=classes)
+        if known
+        else Encoding(
             learned,
             form,
             roles.id,

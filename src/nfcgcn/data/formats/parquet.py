@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.data.formats.table import Cells, Chunk, check_columns, chunk_rows
-from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.errors import DatasetError, GraphError, option
 from nfcgcn.files import FREE_BYTES, check_size, parsing, reading
 
 PARQUET = (".parquet", ".pq")
@@ -83,7 +83,9 @@ def cells_of_arrow(array: Any, name: str, table: str, *, as_text: bool) -> Cells
         cells = np.empty(len(array), dtype=object)
         cells[:] = array.to_pylist()
         return cells
-    raise GraphError(f"column '{name}' of {table} holds {kind}, not numbers or text; leave it out with --ignore")
+    raise GraphError(
+        f"column '{name}' of {table} holds {kind}, not numbers or text; leave it out with {option('ignore')}"
+    )
 
 
 def _pieces(batch: Any) -> Iterator[Any]:

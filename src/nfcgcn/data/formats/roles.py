@@ -12,7 +12,7 @@ from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.table import Table
 from nfcgcn.data.structure import DEFAULT, STRUCTURES
-from nfcgcn.errors import ConfigError, GraphError, NFCWarning, unknown
+from nfcgcn.errors import ConfigError, GraphError, NFCWarning, option, unknown
 
 Columns = Sequence[str] | str
 
@@ -76,7 +76,7 @@ def make_roles(
         return roles
     warnings.warn(
         f"nothing is left of {table.name} to make features of: {DEFAULT} features are made from the edges; "
-        f"--features chooses among {', '.join(STRUCTURES)}",
+        f"{option('features')} chooses among {', '.join(STRUCTURES)}",
         NFCWarning,
         stacklevel=4,
     )

@@ -51,11 +51,12 @@ def check_columns(table: str, columns: Sequence[str]) -> None:
         seen.add(name)
 
 
-def require(table: Table, name: str, why: str = "") -> str:
+def require(table: Table, name: str, why: str = "", *, remedy: str = "") -> str:
     """Return `name` if the table has that column; otherwise raise an error that lists its columns."""
     if name not in table.columns:
         more = f" and {len(table.columns) - _SHOWN} more" if len(table.columns) > _SHOWN else ""
-        raise GraphError(f"{table.name} has no column '{name}'{why}; it has {', '.join(table.columns[:_SHOWN])}{more}")
+        columns = ", ".join(table.columns[:_SHOWN]) + more
+        raise GraphError(f"{table.name} has no column '{name}'{why}; it has {columns}{remedy}")
     return name
 
 

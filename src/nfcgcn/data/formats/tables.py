@@ -19,7 +19,7 @@ from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Columns, Roles, make_roles
 from nfcgcn.data.formats.table import Cells, Table
 from nfcgcn.data.structure import Structure
-from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.errors import DatasetError, GraphError, option
 from nfcgcn.graph import Graph
 
 SUFFIXES = (*DELIMITERS, *PARQUET)
@@ -137,7 +137,9 @@ def _id_column(table: Table, known: Encoding | None) -> str:
 def _edges_of(edges: Table | None, roles: Roles, nodes: str, ids: Cells | None) -> EdgeList:
     """Read the edges between `ids`; without these, only see whether the columns are there."""
     if edges is None and roles.weight is not None:
-        raise GraphError(f"'{roles.weight}' cannot be --weight without a table of edges; give --edges")
+        raise GraphError(
+            f"{option('weight', roles.weight)} is for a table of edges, and there is none; give {option('edges')}"
+        )
     if edges is not None:
         columns = edge_columns(edges, roles.source, roles.target, roles.weight)
         if ids is not None:
@@ -195,13 +197,19 @@ def checked_ids(table: str, column: str, cells: Cells, problems: Problems) -> Ce
     with problems.gather():
         if empty.any():
             where = f"row {int(empty.argmax()) + 1} of {table} has no id in column '{column}'"
-            raise GraphError(f"{where}; fill it in, or choose --id")
+            raise GraphError(f"{where}; fill it in, or choose {option('id')}")
     with problems.gather():
         if again.any():
             second = int(again.argmax())
             first = int((ids == ids[second]).argmax())
-            raise GraphError(
-                f"column '{column}' of {table} holds '{ids[second][:40]}' in rows {first + 1} and {second + 1}; "
-                f"{int(again.sum())} rows repeat an id: make ids unique, or choose their column with --id"
-            )
+            raise GraphError(repeated_id(table, column, ids[second], first + 1, second + 1, int(again.sum())))
     return np.asarray(ids[~(empty | again)])
+
+
+def repeated_id(table: str, column: str, name: str, first: int, second: int, count: int) -> str:
+    """Say that two rows have the same id, and how many rows repeat one."""
+    more = f"; {count:,} rows repeat an id" if count > 1 else ""
+    return (
+        f"column '{column}' of {table} holds '{name[:40]}' in rows {first} and {second}{more}: make ids unique, or "
+        f"choose their column with {option('id')}"
+    )

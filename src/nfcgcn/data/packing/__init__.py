@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from nfcgcn.data.formats.assembly import describe_reading
+from nfcgcn.data.formats.assembly import added_nodes, describe_reading, dropped_edges
 from nfcgcn.data.formats.edges import edge_columns
 from nfcgcn.data.formats.encoding import MOST_BUCKETS, Encoding
 from nfcgcn.data.formats.problems import Problems
@@ -151,8 +151,8 @@ def _warn(where: str, joined: Joined, edges: int) -> None:
     if not edges:
         messages.append(f"{where} holds no edges: every node is judged by its own features alone")
     if joined.dropped:
-        messages.append(f"{joined.dropped} edges of {where} name an id that no node has and were dropped")
+        messages.append(dropped_edges(joined.dropped, where))
     if joined.added:
-        messages.append(f"{joined.added} ids that only {where} names became nodes with empty cells")
+        messages.append(added_nodes(joined.added, where))
     for message in messages:
         warnings.warn(message, NFCWarning, stacklevel=4)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.edges import read_weights
+from nfcgcn.data.formats.edges import Weights, lacking_id, unknown_ids
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
+from nfcgcn.data.formats.tables import repeated_id
 from nfcgcn.data.packing.engine import Engine, LargeTable, named
 from nfcgcn.data.packing.progress import Progress
 from nfcgcn.data.store.names import NameWriter
 from nfcgcn.data.store.writing import StoreWriter, index_type
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, option
 
 Keys = npt.NDArray[np.uint64]
 ROWS = 2**20
@@ -57,7 +58,8 @@ def number_nodes(
     with problems.gather():
         if first_empty:
             raise GraphError(
-                f"row {first_empty} of {table.name} has no id in column '{column}'; fill it in, or choose --id"
+                f"row {first_empty} of {table.name} has no id in column '{column}'; fill it in, or choose "
+                f"{option('id')}"
             )
     again = (
         "SELECT id, min(row), count(*) AS c, list_sort(list(row))[2] FROM nodes WHERE id IS NOT NULL "
@@ -67,10 +69,7 @@ def number_nodes(
     with problems.gather():
         if repeated:
             culprit, first, _, second = engine.row(f"{again} ORDER BY 4 LIMIT 1")
-            raise GraphError(
-                f"column '{column}' of {table.name} holds '{str(culprit)[:40]}' in rows {first + 1} and {second + 1}; "
-                f"{repeated} rows repeat an id: make ids unique, or choose their column with --id"
-            )
+            raise GraphError(repeated_id(table.name, column, str(culprit), first + 1, second + 1, repeated))
     if problems.messages:  # so that what is wrong with edges can be said, too
         first = "SELECT id, min(row) AS row FROM nodes WHERE id IS NOT NULL GROUP BY id"
         engine.run(f"CREATE OR REPLACE TABLE nodes AS {first}")
@@ -117,8 +116,7 @@ def join_edges(
     blank, first = engine.row(f"SELECT count(*), min(n) FROM ({numbered}) WHERE source IS NULL OR target IS NULL")
     with problems.gather():
         if blank:
-            more = f": {blank} rows lack one; --unknown-edges drop leaves them out" if blank > 1 else ""
-            raise GraphError(f"row {first} of {table.name} lacks an id; an edge needs both ends{more}")
+            raise GraphError(lacking_id(table.name, first, blank))
     engine.run(
         f"CREATE TABLE strange AS SELECT id, min(place) AS place FROM (SELECT source AS id, 2 * n AS place FROM "
         f"({numbered}) UNION ALL SELECT target, 2 * n + 1 FROM ({numbered})) e WHERE id IS NOT NULL AND NOT EXISTS "
@@ -131,9 +129,7 @@ def join_edges(
                 [str(name) for (name,) in engine.rows(f"SELECT id FROM strange ORDER BY place LIMIT {SHOWN}")]
             )
             more = f" and {count - SHOWN} more" if count > SHOWN else ""
-            unknown = f"{lost - blank} of {rows} edges in {table.name} name {count} ids that no row of {nodes.name} has"
-            remedy = "add the nodes, remove the edges, or choose --unknown-edges drop or add"
-            raise GraphError(f"{unknown}: {names}{more}; {remedy}")
+            raise GraphError(unknown_ids(table.name, nodes.name, f"{names}{more}", count, lost - blank, rows))
     if problems.messages:
         return Joined(rows, 0, 0)
     engine.run(f"INSERT INTO nodes SELECT id, {num_nodes} + row_number() OVER (ORDER BY place) - 1 FROM strange")
@@ -150,11 +146,10 @@ def _join(engine: Engine, ends: str, weight: str) -> None:
 
 
 def _check_weights(table: LargeTable, column: str) -> None:
-    done = 0
+    weights = Weights(f"column '{column}' of {table.name}")
     for batch in table.batches([column]):
-        cells = cells_of_arrow(batch.column(0), column, table.name, as_text=False)
-        read_weights(cells, f"column '{column}' of {table.name}", done)
-        done += len(cells)
+        weights.read(cells_of_arrow(batch.column(0), column, table.name, as_text=False))
+    weights.check()
 
 
 @dataclass(frozen=True)
