@@ -26,14 +26,17 @@ import pytest
 import torch
 from hypothesis import settings
 
+import pictures
 from nfcgcn.graph import Graph
 from random_graphs import random_graph
 
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS says, which the processes that tests start follow
-settings.register_profile("suite", deadline=None, derandomize=True, database=None, max_examples=60)
-settings.load_profile("suite")
 EVERYTHING = os.environ.get("NFCGCN_TESTS") == "all"
 """Whether tests that by default take a part of their cases take all of them."""
+settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None, max_examples=60 if EVERYTHING else 30
+)
+settings.load_profile("suite")
 
 DATA = os.environ.get("NFCGCN_DATA")
 PLANETOID = Path(DATA).resolve() / "planetoid" if DATA else None
@@ -132,13 +135,21 @@ def dense_graph() -> Graph:
 
 @pytest.fixture
 def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> Callable[..., tuple[int, str, str]]:
-    """Run a command in an empty folder; return exit code, stdout and stderr."""
+    """Run a command in an empty folder; return exit code, stdout and stderr.
+
+    The page of a run has empty pictures, unless the test is marked `pictures`.
+    """
     from nfcgcn.cli import console
     from nfcgcn.kernels.cpu import compiler
 
     monkeypatch.chdir(tmp_path)
+    if not request.node.get_closest_marker("pictures"):
+        pictures.leave_out(monkeypatch.setattr)
     for module, seconds in ((console, "SECONDS_PER_LINE"), (compiler, "AFTER")):
         monkeypatch.setattr(module, seconds, 1e6)  # what is printed after a while must not depend on the machine
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as Linux does it")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as Linux does it"),
+    pytest.mark.thorough,  # `data/formats/test_any_input.py` feeds the same readers
+]
 SCRIPT = """
 import os, pickle, sys
 import fuzz

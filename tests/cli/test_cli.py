@@ -230,11 +230,10 @@ def test_the_version_is_told(run):
     assert run("--version") == (0, f"{nfcgcn.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda n: n.name
-)
+@pytest.mark.thorough  # `test_keeping.py` does so within one process, `training/test_processes.py` with several
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_a_signal_keeps_the_best_state_so_far_and_says_so(tmp_path, number):
-    settings = [f"--set={setting}" for setting in ("epochs=100000", "num_test=100")]
+    settings = ["--set=epochs=100000", "--set=num_test=100", "--no-select", "--no-baselines"]
     process = subprocess.Popen(
         [sys.executable, "-m", "nfcgcn", "train", "digits", *settings, "--out", "here"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -104,6 +104,8 @@ def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch):
 OUTPUTS = """
 import os, sys
 from nfcgcn import cli
+from nfcgcn.cli import listing  # once, not in every fork
+from nfcgcn.config import registry
 from nfcgcn.cli.console import app, out
 cli.COMMANDS["say"] = ("listing", "")
 app.command("say")(lambda: out.print("caf\\u00e9 \\u2714"))

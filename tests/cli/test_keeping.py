@@ -120,7 +120,7 @@ def test_a_second_signal_does_not_undo_what_the_first_promised(run, graph, monke
             signal.raise_signal(number)
 
     monkeypatch.setattr(train_command, "training_bar", lambda _: Bar())
-    code, out, err = run(*TRAIN, "--set", "epochs=1000")
+    code, out, err = run(*TRAIN, "--no-select", "--set", "epochs=1000")
     assert code == 128 + number
     assert "interrupted: the best state so far was kept and scored" in err
     assert "test accuracy" in out

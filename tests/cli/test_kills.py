@@ -102,8 +102,8 @@ def check_preset(path):
 # meets an error at every b-th, and finds the disk full from every c-th on. 0: not at all. By default the suite takes
 # only FEW of these operations, evenly spread, since one file writes for all commands and `test_files.py` fails at each
 # operation of that; `NFCGCN_TESTS=all` takes them all.
-FEW = {"killed": 2, "error": 1, "full": 1}
-MORE = {("train", "killed"): 6, ("resume", "killed"): 5}
+FEW = {"killed": 1, "error": 1, "full": 1}
+MORE = {("train", "killed"): 6, ("resume", "killed"): 5, ("pack", "killed"): 2, ("compare", "killed"): 2}
 COMMANDS = {
     "train": (
         f"train graph.npz {MODEL} --out run --force --json r.json",

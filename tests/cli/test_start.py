@@ -53,19 +53,6 @@ def test_an_unknown_command_is_one_error():
     assert "No such command" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "where",
-    [["settings", "--threads=1"], pytest.param(["--threads", "1", "settings"], marks=pytest.mark.thorough)],
-)
-def test_threads_anywhere(where):
-    code = (
-        f"import sys\nsys.argv = ['nfcgcn', *{where!r}]\nfrom nfcgcn.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\nimport torch\nprint('threads', torch.get_num_threads())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "threads 1"
-
-
 @pytest.mark.parametrize("value", ["0", "-1", "two", "", "99999999999999999999"])
 def test_a_bad_number_of_threads_is_one_line(value):
     done = nfcgcn("settings", f"--threads={value}")
@@ -74,18 +61,31 @@ def test_a_bad_number_of_threads_is_one_line(value):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough  # after the command, they are set in the test below
+def test_threads_before_the_command():
+    where = ["--threads", "2", "settings"]
+    code = (
+        f"import sys\nsys.argv = ['nfcgcn', *{where!r}]\nfrom nfcgcn.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nimport torch\nprint('threads', torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "threads 2"
+
+
 def test_a_run_with_its_report_loads_nothing_slow(tmp_path):
     """Each of these takes a second or more to load."""
     options = ["train", "citations", "--set", "nodes=200", "--set", "epochs=2", "--no-baselines", "--out", "run"]
+    options += ["--threads=2"]  # which the environment of the tests does not say
     code = (
         f"import sys\nsys.argv = ['nfcgcn', *{options}]\nfrom nfcgcn.cli import main\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
         "slow = {'torch._dynamo', 'sklearn', 'scipy.stats', 'pandas', 'torch_geometric'}\n"
+        "import torch\nprint('threads', torch.get_num_threads())\n"
         "print('slow:', *sorted(slow & set(sys.modules)))"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].strip() == "slow:"
+    assert [line.strip() for line in done.stdout.splitlines()[-2:]] == ["threads 2", "slow:"]
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -24,7 +24,7 @@ def graph():
 
 
 def config_of(graph, model="nfc-gcn", **settings):
-    return make_config(model, graph=graph, settings={"epochs": 40, "split": "ratio", **settings})
+    return make_config(model, graph=graph, settings={"epochs": 20, "split": "ratio", **settings})
 
 
 def described(chosen):

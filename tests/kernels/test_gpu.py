@@ -43,7 +43,9 @@ LOGIC = [
 ]
 
 
-PROJECTED_ONLY = ("2D, size no multiple of stride", "columns between windows, none", "dense, 2D, none", "no dropout")
+PROJECTED_ONLY = (
+    "2D, size no multiple of stride", "columns between windows, none", "dense, 2D, none", "no dropout", "2D, none",
+)  # fmt: skip
 """What another operation adds nothing to: the two share the convolution, and differ after it."""
 
 
@@ -225,7 +227,7 @@ def test_adam_is_torch_s(variant, decay):
     torch.testing.assert_close(found.cpu(), expected.detach())
 
 
-@pytest.mark.parametrize("bandwidth", [1, 2, 6, 40])
+@pytest.mark.parametrize("bandwidth", [1, 2, 6, 13])
 def test_neighbours_are_drawn_as_on_the_cpu(bandwidth):
     rng = np.random.default_rng(0)
     degrees = np.concatenate([[0, 1, 2, 5, 6, 30], rng.integers(0, 12, 40)])

@@ -204,6 +204,7 @@ def keys(folder):
     return Counter((r["setup"], r["seed"]) for r in read_ledger(folder))
 
 
+@pytest.mark.thorough  # `search/test_compare.py` kills a series that uses the same ledger and schedule
 def test_a_killed_series_continues_where_it_was(folder):
     file = folder / FILE
     series = start(folder, "stop after three", jobs=1)

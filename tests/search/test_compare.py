@@ -140,7 +140,7 @@ def test_several_graphs_and_a_model_that_fails(graph, tmp_path):
     assert "settings chosen" not in page
 
 
-COMMAND = ("compare", "own.npz", "--models", "gcn,mlp", "--seeds", "3", "--set", "epochs=10", "--out", "here")
+COMMAND = ("compare", "own.npz", "--models", "gcn,mlp", "--seeds", "3", "--set", "epochs=5", "--out", "here")
 
 
 def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run):
@@ -171,7 +171,7 @@ def test_killed_and_started_again_it_loses_no_finished_run(graph, tmp_path, run)
     code, _, err = run("report", "here")
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: here/comparison.json is not a valid comparison file: ")
-    alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=3, settings={"epochs": 10}, jobs=1)
+    alone = nfcgcn.compare(nfcgcn.load("own.npz"), MODELS, seeds=3, settings={"epochs": 5}, jobs=1)
     strip = ("ms_per_epoch", "peak_mib", "seconds", "selections")
     for one, other in zip(alone.rows, result["results"], strict=True):
         for name in one.keys() - set(strip):

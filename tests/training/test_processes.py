@@ -178,7 +178,7 @@ def test_a_diverged_seed_leaves_those_before_it(digits, monkeypatch):
 
 
 TRAIN = [sys.executable, "-m", "nfcgcn", "train", "digits", "--seeds", "4", "--jobs", "2", "--device", "cpu"]
-TRAIN += ["--set", "epochs=100000"]
+TRAIN += ["--set", "epochs=100000", "--no-select", "--no-baselines"]
 
 
 @pytest.fixture

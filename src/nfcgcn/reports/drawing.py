@@ -100,9 +100,14 @@ def canvas() -> Iterator[Figure]:
 
 def svg(figure: Figure, pad: float = 0.12) -> str:
     """Write a figure as SVG: the same figure gives the same bytes, and text stays text."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     buffer = io.StringIO()
-    metadata = {"Date": None, "Creator": None}
-    figure.savefig(buffer, format="svg", dpi=150, bbox_inches="tight", pad_inches=pad, metadata=metadata)
+    FigureCanvasSVG(figure)
+    figure.dpi = 72  # as SVG measures
+    # `bbox_inches="tight"` would draw everything once more to find the same box.
+    box = figure.get_tightbbox().padded(pad)
+    figure.savefig(buffer, format="svg", dpi=150, bbox_inches=box, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 

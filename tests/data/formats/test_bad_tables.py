@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -356,25 +358,39 @@ def test_parquet_bombs(tmp_path):
         read_tables(path)
 
 
-LIMITED = """
-import resource, sys, warnings
+READER = """
+import json, os, resource, sys, warnings
 import nfcgcn, pandas, sklearn.feature_extraction.text, nfcgcn.data.formats.parquet, pyarrow.parquet
 warnings.simplefilter("ignore")
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + {limit}, used + {limit}))
-try:
-    print(nfcgcn.load(sys.argv[1], **{options}))
-except nfcgcn.NFCError as error:
-    print(error)
+for line in sys.stdin:
+    limit, path, options = json.loads(line)
+    child = os.fork()
+    if not child:
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+        try:
+            print(nfcgcn.load(path, **options), flush=True)
+        except nfcgcn.NFCError as error:
+            print(error, flush=True)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        print("ended with", os.waitstatus_to_exitcode(status), flush=True)
 """
 
 
-def read_within(limit: int, path: Path, **options) -> str:
-    """Read a file in a process that may take so many bytes beyond its imports; return the graph or the error."""
-    code = LIMITED.format(limit=limit, options=options)
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
-    assert not done.returncode, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def read_within():
+    """Read files in a process that may take so many bytes beyond its imports; return the graph or the error."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", READER], text=True, **pipes) as process:
+
+        def read(limit: int, path: Path, **options) -> str:
+            process.stdin.write(json.dumps([limit, str(path), options]) + "\n")
+            process.stdin.flush()
+            return process.stdout.readline()
+
+        yield read
 
 
 def test_lists_that_repeat_text_are_refused(tmp_path):
@@ -388,7 +404,7 @@ def test_lists_that_repeat_text_are_refused(tmp_path):
             read_tables(path, words="x")
 
 
-def test_of_lists_no_more_text_is_unfolded_than_a_piece_holds(tmp_path):
+def test_of_lists_no_more_text_is_unfolded_than_a_piece_holds(tmp_path, read_within):
     one = pa.DictionaryArray.from_arrays(np.zeros(200 * 500, np.int32), ["y" * 10_000])  # 1 GB of text in all
     lists = pa.ListArray.from_arrays(np.arange(201, dtype=np.int32) * 500, one)
     path = arrow(tmp_path / "nodes.parquet", id=np.arange(200), x=lists)
@@ -407,7 +423,7 @@ def test_much_text_is_read_in_pieces(tmp_path):
     assert sum(1 for _ in open_table(path).chunks(["x"], texts=["x"])) > 1
 
 
-def test_a_wide_table_needs_little_more_than_its_features(tmp_path):
+def test_a_wide_table_needs_little_more_than_its_features(tmp_path, read_within):
     rows, columns = 1_000, 1_500
     line = "," + ",".join(f"{i / 7:.6f}" for i in range(columns)) + "\n"
     path = tmp_path / "nodes.csv"
@@ -417,18 +433,14 @@ def test_a_wide_table_needs_little_more_than_its_features(tmp_path):
     assert "features=1500 dense" in read_within(3 * 4 * rows * columns + 160 * 2**20, path)
 
 
-def test_parquet_without_pyarrow(tmp_path):
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     path = arrow(tmp_path / "nodes.parquet", id=[1], x=[1])
-    code = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "import nfcgcn\n"
-        "try: nfcgcn.load(sys.argv[1])\n"
-        "except nfcgcn.NFCError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
-    assert done.stdout == (
-        f"reading {path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv\n"
-    ), done.stderr
+    monkeypatch.delitem(sys.modules, "nfcgcn.data.formats.parquet", raising=False)
+    monkeypatch.delattr("nfcgcn.data.formats.parquet", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    line = f"reading {path} needs pyarrow: `pip install nfcgcn[parquet]`, or save the table as .csv"
+    with pytest.raises(NFCError, match=f"^{re.escape(line)}$"):
+        load(path)
 
 
 def test_later_tables_must_have_the_columns(tmp_path):
