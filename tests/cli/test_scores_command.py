@@ -190,7 +190,8 @@ def test_a_classifier_takes_graphs_with_its_features_only(trained):
     fitted = nfcgcn.NFCClassifier(graph, epochs=1, select=False, random_state=0).fit(np.arange(1, 9), np.arange(8) % 2)
     other = nfcgcn.Graph.from_edges([], np.ones((3, 2)))
     count = graph.num_features
-    with pytest.raises(nfcgcn.NFCError, match=f"^`graph` must have the {count} features of `fit`, got 2$"):
+    remedy = "read it with `encoding=graph.encoding`, `graph` being the one of `fit`"
+    with pytest.raises(nfcgcn.NFCError, match=f"^`graph` must have the {count} features of `fit`, got 2; {remedy}$"):
         fitted.predict([0], graph=other)
     names = [*graph.feature_names[:-1], "else"]
     renamed = nfcgcn.Graph.from_edges([], np.ones((3, count)), feature_names=names)
@@ -228,7 +229,7 @@ def test_what_cannot_be_added_is_one_line(run, trained):
     for arguments, line in {
         "--add-nodes again.csv": "2 ids of again.csv are nodes of 'papers' already: 'n7', 'n8'; leave these rows out",
         "--add-nodes new.csv --add-edges edges.csv": "edges.csv names 1 id that no row of 'papers' or "
-        "new.csv has: 'q9'; add the nodes or remove the edges",
+        "new.csv has, in 1 of 1 edge: 'q9'; add the nodes or remove the edges",
         "--add-edges edges.csv": "edges.csv names 2 ids that no row of 'papers' has, in 1 of 1 edge: 'm0', 'q9'; "
         "add the nodes or remove the edges",
     }.items():

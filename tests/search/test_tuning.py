@@ -187,7 +187,7 @@ def test_the_starting_settings_are_never_stopped(graph, tmp_path):
 
 
 @pytest.mark.parametrize("rule", ["ratio", "per-class", "given"])
-def test_seeds_validate_on_other_nodes_only_where_the_split_is_drawn(graph, rule):
+def test_seeds_validate_on_other_nodes_unless_the_split_came_with_the_graph(graph, rule):
     config = make_config("gcn", graph=graph, settings={**QUICK, **START, "split": rule, "num_val": 50})
     tuned = tune(graph, config, trials=1, seeds=(3, 4, 5))
     first = config.split.make(graph, 3)

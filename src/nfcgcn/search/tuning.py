@@ -15,7 +15,7 @@ import torch
 
 from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import Config
-from nfcgcn.data.splits import RANDOM, redraw
+from nfcgcn.data.splits import redraw
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 from nfcgcn.search.attempts import Clock, OutOfTimeError, Task
@@ -100,8 +100,8 @@ def tune(
 ) -> Tuned:
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
-    The first of ``seeds`` splits the nodes; with a rule that draws nodes, the other seeds draw training and validation
-    nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains once per
+    The first of ``seeds`` splits the nodes; unless the split came with the graph, the other seeds draw training and
+    validation nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains once per
     seed, and its score is the mean of the validation accuracies at the best epochs; a trial that is clearly behind
     earlier ones is stopped, within its first run or between two runs. Before the search, all labels except those of
     training and validation nodes are removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both
@@ -156,8 +156,11 @@ def check_budget(seconds: float | None, trials: int | None) -> None:
 
 
 def seed_splits(graph: Graph, config: Config, first: Split, seeds: Sequence[int]) -> dict[int, Split]:
-    """Return the split of each seed: `first`, or the same nodes drawn again."""
-    if config.split.split not in RANDOM:
+    """Return the split of each seed: `first`, then its training and validation nodes drawn again from both.
+
+    A split that came with the graph stays as it is: its owner may have meant it, by time for example.
+    """
+    if config.split.split == "given":
         return dict.fromkeys(seeds, first)
     return {s: first if s == seeds[0] else redraw(graph, first, generator(s, "split")) for s in seeds}
 
