@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,8 +32,12 @@ normal files reach a thousand times (all ones), complete files about twenty."""
 FREE_BYTES = 64 * 2**20
 UNFINISHED = "unfinished"
 """The folder, inside that of a run, with what is kept of the run before it ends."""
-MARKS = {"run": "config.json", "store": "meta.json"}
-"""The file by which a folder that we wrote is recognised, by what it holds."""
+MARKS = {"run": ("config.json", "sha256"), "store": ("meta.json", "files")}
+"""By what a folder holds: the file by which we recognise it as ours, and the key under which that lists the others."""
+LATER = {"report.html", "explore.html", "layout.safetensors", UNFINISHED}
+"""What commands add to the folder of a run later."""
+MOST_JSON = 256 * 2**20
+"""A larger file of JSON is not ours."""
 
 
 @contextmanager
@@ -43,8 +47,9 @@ def reading(path: Path) -> Iterator[None]:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise DatasetError(f"{path} is a folder, not a file")
-        if stat.S_ISREG(mode):
-            path.open("rb").close()  # some readers call a file that may not be read damaged
+        if not stat.S_ISREG(mode):  # a pipe or a device may never end, and many files are read more than once
+            raise DatasetError(f"{path} is not a regular file")
+        path.open("rb").close()  # some readers call a file that may not be read damaged
         yield
     except FileNotFoundError as error:
         raise DatasetError(f"{path} does not exist") from error
@@ -138,9 +143,18 @@ def check_free(folder: Path, *, force: bool, resume: bool = False, kind: str = "
         _try_out(place)
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return
-    is_ours, is_unfinished = (place / MARKS[kind]).is_file(), kind == "run" and (place / UNFINISHED).is_dir()
-    if not is_ours and (not is_unfinished or len(list(place.iterdir())) > 1):
+    own = _own_files(place, kind)
+    unfinished = place / UNFINISHED
+    is_unfinished = kind == "run" and unfinished.is_dir() and not unfinished.is_symlink()
+    if own is None and (not is_unfinished or len(list(place.iterdir())) > 1):
         raise WriteError(f"{folder} exists and is no {kind} of nfcgcn; choose another folder with --out")
+    others = sorted(path.name for path in place.iterdir() if own and path.name not in own and not _is_hidden(path))
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise WriteError(
+            f"{folder} holds {others[0]}{more} beside an earlier {kind}, which would be lost; move it away, or choose "
+            "another folder with --out"
+        )
     if is_unfinished and not (force or resume):
         raise WriteError(f"{folder} holds an unfinished run; go on with --resume or replace it by --force")
     if not (force or (resume and is_unfinished)):
@@ -166,15 +180,28 @@ def new_folder(folder: Path, *, force: bool = False, resume: bool = False, kind:
             sync(place.parent)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before starting work whose result would be lost."""
+def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a file that cannot be written or is one of the `inputs`, before starting work that would be lost."""
     with _writing(path):
         place = _real(path)
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         if place.exists() and not place.is_file():
             raise OSError(errno.EINVAL, "it is not a regular file")
+        if any(place == _real(other) for other in inputs):
+            raise OSError(errno.EINVAL, "it is read as input")
         _try_out(place)
+
+
+def in_folder(folder: Path, name: str) -> Path:
+    """Return the path of a file that we write into a folder which others may have made; refuse a link there.
+
+    What a link leads to would be written over, and may be any file of the user's.
+    """
+    path = folder / name
+    if path.is_symlink():
+        raise WriteError(f"{path} is a link, which nfcgcn does not write to; remove it")
+    return path
 
 
 @contextmanager
@@ -268,6 +295,24 @@ def recover(place: Path) -> None:
                         (draft if draft.exists() else left).rename(place)
                     if ours:
                         _remove(left)
+
+
+def _own_files(place: Path, kind: str) -> set[str] | None:
+    """Return the names of what a folder of ours may hold; None if it is not ours, empty if it does not say."""
+    mark, listed = MARKS[kind]
+    try:
+        description = parse_json(read_regular(place / mark, MOST_JSON))
+    except (OSError, ValueError, RecursionError, DatasetError):
+        return None
+    if not isinstance(description, dict) or "format" not in description:
+        return None
+    names = description.get(listed)
+    return {mark, *names, *LATER} if isinstance(names, dict) else set()
+
+
+def _is_hidden(path: Path) -> bool:
+    """Return whether a path is what a killed process of ours left behind."""
+    return path.name.endswith((DRAFT, OLD))
 
 
 def _real(path: Path) -> Path:

@@ -76,7 +76,7 @@ def predict(
     check_parquet(out_file)
     saved = checkpoint.load_run(run)
     if is_first():
-        files.check_writable(out_file)
+        files.check_writable(out_file, [*source.inputs(saved), *filter(None, (add_nodes, add_edges))])
     else:
         err.quiet = out.quiet = True
     graph = extend_graph(saved, read_graph(saved, source, assignments or []), add_nodes, add_edges)
@@ -155,7 +155,7 @@ def embed(
         raise ConfigError("name the RUN whose representation to write, or a --model that learns one from edges alone")
     else:
         saved = checkpoint.load_run(run)
-        files.check_writable(out_file)
+        files.check_writable(out_file, source.inputs(saved))
         graph = read_graph(saved, source, assignments or [])
         embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
     write(out_file, graph, embedding)
@@ -177,7 +177,7 @@ def _learn(
         raise ConfigError(
             f"{model} must be trained first (`nfcgcn train --model {model}`); from edges alone learn {ways}"
         )
-    files.check_writable(out_file)
+    files.check_writable(out_file, source.inputs())
     graph = source.load(options)
     config = make_config(model, dataset=source.dataset, graph=graph, settings=settings)
     config.check_memory(graph)
