@@ -76,6 +76,7 @@ def test_what_the_system_says_is_one_line(tmp_path):
     for path, message in (
         (tmp_path / "none", f"{tmp_path / 'none'} does not exist"),
         (tmp_path / "pipe", f"{tmp_path / 'pipe'} is not a regular file"),
+        (Path("a\0b"), r"a\x00b is no path: it holds a zero byte"),
         (Path("/dev/zero"), "/dev/zero is not a regular file"),
         (tmp_path, f"{tmp_path} is a folder, not a file"),
         (tmp_path / ("x" * 300), f"cannot read {tmp_path / ('x' * 300)}: File name too long"),
@@ -233,6 +234,14 @@ def test_no_input_is_an_output(tmp_path):
         text = f"cannot write {tmp_path / name}: it is read as input; choose another place"
         with pytest.raises(WriteError, match=message(text)):
             check_writable(tmp_path / name, [tmp_path / "edges.csv", path])
+
+
+def test_no_output_lies_in_a_folder_that_is_written_as_a_whole(tmp_path):
+    for path in (tmp_path / "run", tmp_path / "run" / "config.json", tmp_path / "run" / "deep" / "x.json"):
+        text = f"cannot write {path}: it lies in {tmp_path / 'run'}, which is written as a whole; choose another place"
+        with pytest.raises(WriteError, match=message(text)):
+            check_writable(path, outside=tmp_path / "run")
+    check_writable(tmp_path / "runs" / "x.json", outside=tmp_path / "run")
 
 
 def test_a_free_place_is_free(tmp_path):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nfcgcn.errors import DatasetError, NFCError, WriteError
+from nfcgcn.errors import DatasetError, NFCError, WriteError, visible
 
 try:
     import fcntl
@@ -43,6 +43,8 @@ MOST_JSON = 256 * 2**20
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system while reading `path` into one of our errors."""
+    if "\0" in str(path):
+        raise DatasetError(f"{visible(path)} is no path: it holds a zero byte")
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -180,8 +182,11 @@ def new_folder(folder: Path, *, force: bool = False, resume: bool = False, kind:
             sync(place.parent)
 
 
-def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Refuse a file that cannot be written or is one of the `inputs`, before starting work that would be lost."""
+def check_writable(path: Path, inputs: Iterable[Path] = (), *, outside: Path | None = None) -> None:
+    """Refuse a file that cannot be written, before starting work that would be lost.
+
+    None of the `inputs` may be written, and nothing in the folder `outside`, which is written as a whole.
+    """
     with _writing(path):
         place = _real(path)
         if place.is_dir():
@@ -190,6 +195,8 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
             raise OSError(errno.EINVAL, "it is not a regular file")
         if any(place == _real(other) for other in inputs):
             raise OSError(errno.EINVAL, "it is read as input")
+        if outside is not None and _real(outside) in (place, *place.parents):
+            raise OSError(errno.EINVAL, f"it lies in {outside}, which is written as a whole")
         _try_out(place)
 
 

@@ -67,6 +67,49 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
     assert sorted(Path().rglob("*")) == before
 
 
+INPUTS = {
+    "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
+    "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
+    "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
+    "predict": ("predict", "here", "--out", "graph.npz"),
+    "predict on the run": ("predict", "here", "--out", "here/config.json"),
+    "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
+}
+
+
+def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
+    assert run(*TRAIN)[0] == 0
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    for name, arguments in INPUTS.items():
+        code, _, err = run(*arguments)
+        assert code == 2, (name, err)
+        assert err.startswith(f"error: cannot write {arguments[-1]}"), (name, err)
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+LINKED = {
+    "report.html": ("report", "here"),
+    "layout.safetensors": ("explore", "here", "graph.npz", "--out", "e.gexf"),
+    "cells.jsonl": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    ".lock": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    "comparison.json": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+}
+
+
+def test_no_command_follows_a_link_in_a_run_folder(run, graph):
+    """Whoever made the folder could name any file of the user's."""
+    assert run(*TRAIN)[0] == 0
+    Path("precious").write_text("years")
+    for name, arguments in LINKED.items():
+        path = Path("here", name)
+        path.unlink(missing_ok=True)
+        path.symlink_to("../precious")
+        code, _, err = run(*arguments)
+        assert code == (0 if name == "layout.safetensors" else 2), err
+        assert Path("precious").read_text() == "years", name
+        path.unlink()
+
+
 @pytest.mark.parametrize(
     "problem", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")], ids=repr
 )

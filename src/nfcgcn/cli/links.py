@@ -113,7 +113,7 @@ def train(
     folder = out_dir or Path("runs") / f"{source.name}-links-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file, source.inputs())
+        files.check_writable(json_file, source.inputs(), outside=folder)
     graph, tables = source.load(options), source.remember()
     setup = make_link_setup(model, dataset=source.dataset, graph=graph, settings=settings)
     splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds

@@ -19,7 +19,7 @@ from nfcgcn.cli.prediction_files import BLOCK, Block, check_parquet, ids_of, wri
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Floats, Graph, Ints, check_finite
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
@@ -97,6 +97,7 @@ def _blocks(run: SavedRun, graph: Graph, draws: int, device: torch.device, out_f
         with one_pool():
             folder = out_file.resolve().parent if is_first() else None
             scores = compute(run.model, graph, device=device, folder=folder, say=_say())
+            check_finite(torch.from_numpy(scores), f"the class scores of some nodes of '{graph.name}'")
         return lambda nodes: (inference.softmax(run.model, torch.from_numpy(scores[nodes])), None)
     prediction = inference.predict_proba(run.model, graph, draws=draws, device=device)
     if prediction.draws < draws:

@@ -84,7 +84,7 @@ def train_recommender(
     folder = out_dir or Path("runs") / f"{name}-recommend-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file, source.inputs())
+        files.check_writable(json_file, source.inputs(), outside=folder)
     log, reading = source.load()
     parts = split_log(log, cast(Rule, split), share=share, seed=seed)
     with interruptible() as interruption:
