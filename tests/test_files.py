@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from killer import Failure
-from nfcgcn import files
 from nfcgcn.errors import DatasetError, GraphError, WriteError
 from nfcgcn.files import (
     FREE_BYTES,
@@ -23,6 +22,7 @@ from nfcgcn.files import (
     check_size,
     check_writable,
     draft_of,
+    drafts,
     in_folder,
     is_folder,
     new_file,
@@ -30,6 +30,7 @@ from nfcgcn.files import (
     parsing,
     read_regular,
     reading,
+    recover,
     to_json,
     write_text,
 )
@@ -390,11 +391,11 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
             events.append(("rename", Path(details[1]).name))
 
     sys.addaudithook(listen)
-    fsync, exchange = os.fsync, files._exchange
+    fsync, exchange = os.fsync, drafts._exchange
 
     def sync(handle):
         path = Path(f"/proc/self/fd/{handle}").readlink()
-        events.append(("sync", "draft" if path.suffix == files.DRAFT else path.name))
+        events.append(("sync", "draft" if path.suffix == drafts.DRAFT else path.name))
         fsync(handle)
 
     def swap(one, other):
@@ -402,7 +403,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
         return exchange(one, other)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(files, "_exchange", swap)
+    monkeypatch.setattr(drafts, "_exchange", swap)
     listening = True
     folder = tmp_path.name
     write_text(tmp_path / "file", "x")
@@ -438,7 +439,7 @@ def in_fork(act):
 def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monkeypatch, exchange, way):
     """And the next command on that folder finds it, and clears up."""
     if not exchange:
-        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+        monkeypatch.setattr(drafts, "_exchange", lambda *_: False)
     seen = set()
     for number in range(1, 100):
         place = tmp_path / str(number)
@@ -456,7 +457,7 @@ def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monk
         if way != "killed":
             assert code in (0, 1, 3)
             assert folder.exists()
-        files.recover(folder)
+        recover(folder)
         held = contents(folder)
         assert held in ({"config.json": OLD, "left over": "old"}, {"config.json": NEW}), (number, held)
         seen.add(held["config.json"])
@@ -469,7 +470,7 @@ def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monk
 
 def test_what_another_process_is_writing_is_left_alone(tmp_path):
     with new_folder(tmp_path / "run") as draft, draft_of(tmp_path / "file") as other:
-        assert in_fork(lambda: (files.recover(tmp_path / "run"), files.recover(tmp_path / "file"))) == 0
+        assert in_fork(lambda: (recover(tmp_path / "run"), recover(tmp_path / "file"))) == 0
         assert draft.exists()
         assert other.exists()
 
@@ -561,7 +562,7 @@ def test_the_old_folder_is_only_removed_after_the_new_one_stands(tmp_path, monke
         seen.append(contents(folder))
         real(path, *args, **kwargs)
 
-    monkeypatch.setattr(files.shutil, "rmtree", watch)
+    monkeypatch.setattr(drafts.shutil, "rmtree", watch)
     with new_folder(folder, force=True) as draft:
         (draft / "config.json").write_text(NEW)
     assert seen[0] == {"config.json": NEW}

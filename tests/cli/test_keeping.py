@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import nfcgcn
-from nfcgcn import files
 from nfcgcn.cli import run_page
 from nfcgcn.cli import train as train_command
+from nfcgcn.files import drafts
 from nfcgcn.training import DivergedError, loop
 
 TRAIN = ("train", "graph.npz", "--model", "mlp", "--set", "epochs=2", "--split", "ratio", "--out", "here")
@@ -276,7 +276,7 @@ def test_report_refuses_a_damaged_run(run, graph):
 @pytest.mark.parametrize("command", [("predict", "here", "graph.npz", "--out", "p.csv"), ("report", "here")])
 def test_a_run_that_a_killed_process_had_moved_aside_comes_back(run, graph, command):
     assert run(*TRAIN)[0] == 0
-    Path("here").rename(files._prefix(Path("here")) + "0123abcd" + files.OLD)
+    Path("here").rename(drafts._prefix(Path("here")) + "0123abcd" + drafts.OLD)
     code, _, err = run(*command)
     assert code == 0, err
     assert Path("here").is_dir()
