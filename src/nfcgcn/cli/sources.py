@@ -129,7 +129,7 @@ class GraphSource:
         return remember_tables(Path(self.path), self.edges, options)
 
     def inputs(self, run: SavedGraph | None = None) -> list[Path]:
-        """Return the files that are read, of the run and of the graph: without GRAPH, the run's. No output may be one."""
+        """Return the files of the run and of the graph, without GRAPH the run's. No output may be one of them."""
         own = [] if run is None else [run.folder / name for name in WRITTEN]
         if self.path is not None:
             return [*own, *files_of(Path(self.path), self.edges).values()]
