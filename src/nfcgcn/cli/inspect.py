@@ -52,7 +52,7 @@ def inspect(
     settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
     make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # refused before the graph is read
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs())
     graph = source.load(options)
     if graph.given is not None:
         settings.setdefault("split", "given")
