@@ -13,8 +13,7 @@ import pytest
 
 import nfcgcn
 from nfcgcn import files
-from nfcgcn.cli import run_page
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import run_page, training_task
 from nfcgcn.training import DivergedError, loop
 
 TRAIN = ("train", "graph.npz", "--model", "mlp", "--set", "epochs=2", "--split", "ratio", "--out", "here")
@@ -96,13 +95,13 @@ def test_a_run_without_its_page_is_whole_and_report_draws_it(run, graph, monkeyp
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_signal_while_the_run_is_saved_waits(run, graph, monkeypatch, number):
-    save = train_command.checkpoint.save_run
+    save = training_task.checkpoint.save_run
 
     def interrupted(*arguments):
         signal.raise_signal(number)
         save(*arguments)
 
-    monkeypatch.setattr(train_command.checkpoint, "save_run", interrupted)
+    monkeypatch.setattr(training_task.checkpoint, "save_run", interrupted)
     code, out, err = run(*TRAIN)
     assert code == 128 + number
     assert "test accuracy" in out
@@ -119,7 +118,7 @@ def test_a_second_signal_does_not_undo_what_the_first_promised(run, graph, monke
         def __exit__(self, *_):
             signal.raise_signal(number)
 
-    monkeypatch.setattr(train_command, "training_bar", lambda _: Bar())
+    monkeypatch.setattr(training_task, "training_bar", lambda _: Bar())
     code, out, err = run(*TRAIN, "--no-select", "--set", "epochs=1000")
     assert code == 128 + number
     assert "interrupted: the best state so far was kept and scored" in err

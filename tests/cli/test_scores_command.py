@@ -17,7 +17,7 @@ from sklearn import metrics
 
 import nfcgcn
 from nfcgcn import cli, evaluation
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import training_task
 from nfcgcn.inference.checkpoint import load_run
 
 NODES, EDGES = "papers.csv", "cites.csv"
@@ -319,7 +319,7 @@ def test_an_interrupted_baseline_costs_no_result(run, trained, monkeypatch):
         runs = whole(graph, config, *arguments, **options)
         return [replace(r, run=replace(r.run, interrupted=config.name == "mlp")) for r in runs]
 
-    for module in (evaluation, train_command):
+    for module in (evaluation, training_task):
         monkeypatch.setattr(module, "repeat", interrupted)
     tables = ("--nodes", trained / NODES, "--edges", trained / EDGES, "--label", "topic", "--ignore", "abstract")
     code, out, err = run("train", *tables, "--no-select", "--model", "gcn", "--set", "epochs=1", "--out", "here")
