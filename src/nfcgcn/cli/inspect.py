@@ -13,8 +13,10 @@ from nfcgcn.cli.console import among, app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config import inspection
 from nfcgcn.config.registry import MODELS, PRESETS, make_config
+from nfcgcn.data.formats.problems import ProblemsError
 from nfcgcn.data.splits import RULES
-from nfcgcn.errors import visible
+from nfcgcn.errors import ConfigError, NFCError, joined, visible
+from nfcgcn.graph import Graph
 from nfcgcn.settings import read_assignments
 
 MOST_CLASSES = 20
@@ -49,11 +51,21 @@ def inspect(
     """
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
-    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # refused before the graph is read
     if json_file:
         files.check_writable(json_file, source.inputs())
-    graph = source.load(options)
+    settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
+    wrong: list[str] = []
+    graph: Graph | None = None
+    try:
+        make_config(model, dataset=source.dataset, preset=preset, settings=settings)
+    except NFCError as error:
+        wrong.append(str(error))
+    try:
+        graph = source.load(options)
+    except NFCError as error:
+        wrong += error.messages if isinstance(error, ProblemsError) else [str(error)]
+    if graph is None or wrong:
+        raise ConfigError(joined(wrong))
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)

@@ -26,6 +26,8 @@ from nfcgcn.inference.run_folder import WRITTEN
 from nfcgcn.inference.run_tables import files_of, remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
 
+TABLES = "Tables of your own"
+"""The heading of the options about tables in the help of a command."""
 PLACES = ("graph", "data_dir", "nodes", "edges")
 """The options of `GraphSource` that say where a graph is; the others say how it is read."""
 
@@ -158,6 +160,8 @@ class GraphSource:
 def takes_options(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the parameter ``source`` of a command by one option per field of `kind`, a dataclass."""
     options = get_type_hints(kind, include_extras=True)
+    for name in options.keys() - {"graph", "dataset", "data_dir", "download"}:
+        options[name].__metadata__[0].rich_help_panel = TABLES
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)

@@ -143,11 +143,13 @@ def train(
         f"{graph}, {MODELS[model].summary}, preset {config.preset}, split {config.split.split}",
         highlight=False,
         markup=False,
+        soft_wrap=True,
     )
     if config.preset == SUGGESTED:
         used = ", ".join(f"{name} {s.value}" for name, s in suggest(graph, model).items() if name not in settings)
         if used:
-            err.print(f"settings for this graph: {used}; `nfcgcn inspect` says why", highlight=False, markup=False)
+            line = f"settings for this graph: {used}; `nfcgcn inspect` says why"
+            err.print(line, highlight=False, markup=False, soft_wrap=True)
     config, why = config.in_batches(graph, processes=processes())
     if why:
         err.print(why, highlight=False, markup=False, soft_wrap=True)

@@ -80,7 +80,13 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
         raise GraphError(f"edges in a frame join nodes by id, so X must be a frame too, got {type(nodes).__name__}")
     target = getattr(y, "name", None)
     ignore = [target] if encoding is None and isinstance(target, str) and target in list(nodes.columns) else []
-    return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    try:
+        return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    except GraphError as error:
+        if encoding is not None:
+            raise
+        remedy = "options are for nfcgcn.from_frames(nodes, edges, ...), whose graph NFCClassifier(graph) takes"
+        raise GraphError(f"{error}; {remedy}") from error
 
 
 def _ids_of(X: Any, graph: Graph) -> npt.NDArray[Any] | None:  # noqa: N803

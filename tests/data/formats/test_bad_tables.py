@@ -178,7 +178,7 @@ BAD_NODES = {
     "short row": (
         "id,x\na\nb,2\n",
         {},
-        "row 1 of nodes.csv has 1 cells, but the first line names 2 columns; correct the row, "
+        "row 1 of nodes.csv has 1 cell, but the first line names 2 columns; correct the row, "
         "or quote cells that hold a delimiter",
     ),
     "no such label": (NODES, {"label": "topics"}, "nodes.csv has no column 'topics'; it has id, x, topic"),

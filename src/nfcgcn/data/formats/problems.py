@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from nfcgcn.errors import GraphError
-
-MOST = 12
-"""More problems than that are counted, not told."""
+from nfcgcn.errors import GraphError, joined
 
 
 class ProblemsError(GraphError):
     """Several problems as one error."""
 
     def __init__(self, messages: Sequence[str]) -> None:
-        told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST], 1))
-        more = f" and {len(messages) - MOST} more" if len(messages) > MOST else ""
-        super().__init__(f"{len(messages)} problems: {told}{more}")
+        super().__init__(joined(messages))
         self.messages = messages
 
 
@@ -36,6 +31,8 @@ class Problems:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.hints: list[str] = []
+        """What is no mistake by itself, and is told beside one."""
 
     @contextmanager
     def gather(self) -> Iterator[None]:
@@ -48,7 +45,7 @@ class Problems:
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
-        if len(self.messages) == 1:
-            raise GraphError(self.messages[0])
-        if self.messages:
-            raise ProblemsError(self.messages)
+        if not self.messages:
+            return
+        messages = [*self.messages, *self.hints]
+        raise GraphError(messages[0]) if len(messages) == 1 else ProblemsError(messages)
