@@ -31,8 +31,6 @@ class Problems:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.hints: list[str] = []
-        """What is no mistake by itself, and is told beside one."""
 
     @contextmanager
     def gather(self) -> Iterator[None]:
@@ -45,7 +43,7 @@ class Problems:
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
-        if not self.messages:
-            return
-        messages = [*self.messages, *self.hints]
-        raise GraphError(messages[0]) if len(messages) == 1 else ProblemsError(messages)
+        if len(self.messages) == 1:
+            raise GraphError(self.messages[0])
+        if self.messages:
+            raise ProblemsError(self.messages)
