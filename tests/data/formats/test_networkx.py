@@ -71,7 +71,8 @@ def test_large_whole_numbers(small):
     with pytest.raises(GraphError) as caught:
         from_networkx(graph)
     assert str(caught.value) == (
-        "column 'huge' of the table of node attributes holds infinite values: 2, the first in row 1; correct or empty the cells"
+        "column 'huge' of the table of node attributes holds infinite values: 2, the first in row 1; correct or empty "
+        "the cells"
     )
 
 
