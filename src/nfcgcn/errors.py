@@ -18,6 +18,10 @@ class NFCError(Exception):
     unknown dataset 'coral'; did you mean 'cora'?
     """
 
+    def __str__(self) -> str:
+        """Return the message; several, one per argument, are numbered."""
+        return joined([str(message) for message in self.args])
+
 
 class GraphError(NFCError, ValueError):
     """A graph or a split that is inconsistent or unsuitable."""
@@ -97,13 +101,13 @@ MOST_PROBLEMS = 12
 
 
 def joined(messages: Sequence[str]) -> str:
-    """Write one or several problems as one message.
+    """Write problems as one message.
 
     >>> joined(["the first", "the second"])
     '2 problems: (1) the first (2) the second'
     """
-    if len(messages) == 1:
-        return messages[0]
+    if len(messages) < 2:
+        return "".join(messages)
     told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST_PROBLEMS], 1))
     more = f" and {len(messages) - MOST_PROBLEMS} more" if len(messages) > MOST_PROBLEMS else ""
     return f"{len(messages)} problems: {told}{more}"

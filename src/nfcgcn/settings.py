@@ -16,7 +16,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nfcgcn.errors import ConfigError, joined, unknown
+from nfcgcn.errors import ConfigError, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -261,9 +261,9 @@ def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[An
             typed[key] = _read(known[key], value)
             known[key].check(typed[key])
         except ConfigError as error:
-            problems.append(str(error))
+            problems += error.args
     if problems:
-        raise ConfigError(joined(problems))
+        raise ConfigError(*problems)
     return [
         c(**{name: typed[name] for name, s in settings_of(c).items() if name in typed and known[name] is s})
         for c in classes

@@ -173,7 +173,8 @@ def test_labels_are_compared_by_the_names_of_their_classes(run, own, tmp_path):
 
 
 BAD_INPUT = {
-    "predict {run} digits --out here": "cannot write here: it is a folder; choose another place",
+    "predict {run} digits --out here": "`--out` must end in .csv or .parquet, got 'here'",
+    "predict {run} digits --out p.xlsx": "`--out` must end in .csv or .parquet, got 'p.xlsx'",
     "predict nowhere digits --out p.csv": "nowhere is not a run folder: config.json is missing",
     "predict {run} coda --out p.csv": "unknown dataset 'coda'; did you mean 'cora'?",
     "predict {run} digits --set stride=3 --out p.csv": "`--set` takes options of the dataset alone here, got 'stride'",

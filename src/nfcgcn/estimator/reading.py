@@ -89,6 +89,16 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
         raise GraphError(f"{error}; {remedy}") from error
 
 
+def refuse_told_labels(y: Any, graph: Graph) -> None:
+    """Refuse a column of labels that the features of the graph were made of: every score would be too good."""
+    name = getattr(y, "name", None)
+    if isinstance(name, str) and any(column["name"] == name for column in (graph.encoding or {}).get("columns", ())):
+        raise GraphError(
+            f"`y` is the column '{name}', which is among the features of the graph too; read the graph with "
+            f"label='{name}', or leave the column out with ignore='{name}'"
+        )
+
+
 def _ids_of(X: Any, graph: Graph) -> npt.NDArray[Any] | None:  # noqa: N803
     """Return the ids in X as text, if it is the column of ids of the graph's table, or a frame with that column."""
     column = (graph.encoding or {}).get("id")

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nfcgcn.errors import GraphError, joined
-
-
-class ProblemsError(GraphError):
-    """Several problems as one error."""
-
-    def __init__(self, messages: Sequence[str]) -> None:
-        super().__init__(joined(messages))
-        self.messages = messages
+from nfcgcn.errors import GraphError
 
 
 class Problems:
@@ -26,13 +18,11 @@ class Problems:
     ...     raise GraphError("the second")
     >>> problems.check()
     Traceback (most recent call last):
-    nfcgcn.data.formats.problems.ProblemsError: 2 problems: (1) the first (2) the second
+    nfcgcn.errors.GraphError: 2 problems: (1) the first (2) the second
     """
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.hints: list[str] = []
-        """What is no mistake by itself, and is told beside one."""
 
     @contextmanager
     def gather(self) -> Iterator[None]:
@@ -40,12 +30,9 @@ class Problems:
         try:
             yield
         except GraphError as error:
-            several = error.messages if isinstance(error, ProblemsError) else [str(error)]
-            self.messages += [message for message in several if message not in self.messages]
+            self.messages += [message for message in error.args if message not in self.messages]
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
-        if not self.messages:
-            return
-        messages = [*self.messages, *self.hints]
-        raise GraphError(messages[0]) if len(messages) == 1 else ProblemsError(messages)
+        if self.messages:
+            raise GraphError(*self.messages)

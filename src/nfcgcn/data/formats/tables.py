@@ -99,23 +99,13 @@ def read_tables(
         features=features,
         encoding=encoding,
         name=name or stem(Path(nodes)),
-        hints=True,
     )
 
 
 def graph_of_tables(
-    table: Table,
-    edges: Table | None,
-    *,
-    name: str,
-    encoding: Mapping[str, Any] | None = None,
-    hints: bool = False,
-    **options: Any,
+    table: Table, edges: Table | None, *, name: str, encoding: Mapping[str, Any] | None = None, **options: Any
 ) -> Graph:
-    """Build a graph from a table of nodes and a table of edges; the options are those of :func:`read_tables`.
-
-    With `hints`, an error says also that there is no column of labels.
-    """
+    """Build a graph from a table of nodes and a table of edges; the options are those of :func:`read_tables`."""
     known = None if encoding is None else Encoding.from_json(encoding)
     roles = make_roles(
         table,
@@ -128,11 +118,6 @@ def graph_of_tables(
     with problems.gather():
         gathered = gather_nodes(table, roles, known)
         ids = checked_ids(table.name, roles.id or "", gathered.ids, problems)
-        if hints and gathered.label is None and known is None:
-            problems.hints.append(
-                f"{table.name} has no column 'label'; name the column with the classes, if there is one, with "
-                f"{option('label')}"
-            )
     with problems.gather():
         found = _edges_of(edges, roles, table.name, ids)
     content = None if gathered is None else encode_nodes(table, gathered, known, problems)
