@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nfcgcn import cli
-from nfcgcn.errors import DatasetError, OutOfMemoryError, visible
+from nfcgcn.errors import DatasetError, NFCError, visible
 
 pytestmark = pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
 ESCAPE = "\x1b[31mred\x9b\u202e"
@@ -91,7 +91,7 @@ def test_errors_of_the_system_are_one_line(run, monkeypatch, error, line):
 
     monkeypatch.setattr("nfcgcn.data.load", fail)
     assert run("inspect", "digits") == (2, "", f"error: {line}\n")
-    with pytest.raises((type(error), OutOfMemoryError)):
+    with pytest.raises((type(error), NFCError)):
         run("inspect", "digits", "--debug")
 
 

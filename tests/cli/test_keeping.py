@@ -43,7 +43,7 @@ WRITING = {
     "bench models --json": ("bench", "models", "--json"),
     "reproduce": ("reproduce", "all", "--jobs", "1", "--out"),
 }
-SUFFIX = {"embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
+SUFFIX = {"predict": ".csv", "embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
 
 
 def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
@@ -70,14 +70,14 @@ INPUTS = {
     "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
     "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
     "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
-    "predict": ("predict", "here", "--out", "graph.npz"),
-    "predict on the run": ("predict", "here", "--out", "here/config.json"),
+    "predict": ("predict", "here", "graph.npz", "--add-nodes", "new.csv", "--out", "new.csv"),
     "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
 }
 
 
 def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
     assert run(*TRAIN)[0] == 0
+    Path("new.csv").write_text("id\n60\n")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     for name, arguments in INPUTS.items():
         code, _, err = run(*arguments)
