@@ -84,9 +84,9 @@ def refuse_several(counts: Counter[str], where: str) -> None:
         else:
             telling = [name for name in several if any(often[part] > 1 for part in parts[name])]
         if telling:
-            rows = sum(counts[name] for name in several)
+            rows = counted(sum(counts[name] for name in several), "row")
             raise GraphError(
-                f"{where} names several classes in {counted(rows, 'row')}, such as '{telling[0][:40]}'; nfcgcn learns one class "
+                f"{where} names several classes in {rows}, such as '{telling[0][:40]}'; nfcgcn learns one class "
                 f"per node: keep the main one, replace '{separator}' by + to make each combination a class, or train "
                 "one model per class on a column of yes and no"
             )
