@@ -95,6 +95,16 @@ def test_errors_of_the_system_are_one_line(run, monkeypatch, error, line):
         run("inspect", "digits", "--debug")
 
 
+def test_an_interrupt_while_modules_are_loaded_is_one_line(run, monkeypatch):
+    def fail(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", fail)
+    assert run("inspect", "digits") == (130, "", "interrupted; nothing was done\n")
+    with pytest.raises(KeyboardInterrupt):
+        run("inspect", "digits", "--debug")
+
+
 def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch):
     monkeypatch.setattr("nfcgcn.data.load", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import nfcgcn
-from nfcgcn import files
 from nfcgcn.cli import run_page, training_task
+from nfcgcn.files import drafts
 from nfcgcn.training import DivergedError, loop
 
 TRAIN = ("train", "graph.npz", "--model", "mlp", "--set", "epochs=2", "--split", "ratio", "--out", "here")
@@ -64,6 +64,49 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
             assert last.startswith(begins), (name, last)
             assert "accuracy" not in out
     assert sorted(Path().rglob("*")) == before
+
+
+INPUTS = {
+    "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
+    "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
+    "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
+    "predict": ("predict", "here", "--out", "graph.npz"),
+    "predict on the run": ("predict", "here", "--out", "here/config.json"),
+    "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
+}
+
+
+def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
+    assert run(*TRAIN)[0] == 0
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    for name, arguments in INPUTS.items():
+        code, _, err = run(*arguments)
+        assert code == 2, (name, err)
+        assert err.startswith(f"error: cannot write {arguments[-1]}"), (name, err)
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+LINKED = {
+    "report.html": ("report", "here"),
+    "layout.safetensors": ("explore", "here", "graph.npz", "--out", "e.gexf"),
+    "cells.jsonl": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    ".lock": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    "comparison.json": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+}
+
+
+def test_no_command_follows_a_link_in_a_run_folder(run, graph):
+    """Whoever made the folder could name any file of the user's."""
+    assert run(*TRAIN)[0] == 0
+    Path("precious").write_text("years")
+    for name, arguments in LINKED.items():
+        path = Path("here", name)
+        path.unlink(missing_ok=True)
+        path.symlink_to("../precious")
+        code, _, err = run(*arguments)
+        assert code == (0 if name == "layout.safetensors" else 2), err
+        assert Path("precious").read_text() == "years", name
+        path.unlink()
 
 
 @pytest.mark.parametrize(
@@ -232,7 +275,7 @@ def test_report_refuses_a_damaged_run(run, graph):
 @pytest.mark.parametrize("command", [("predict", "here", "graph.npz", "--out", "p.csv"), ("report", "here")])
 def test_a_run_that_a_killed_process_had_moved_aside_comes_back(run, graph, command):
     assert run(*TRAIN)[0] == 0
-    Path("here").rename(files._prefix(Path("here")) + "0123abcd" + files.OLD)
+    Path("here").rename(drafts._prefix(Path("here")) + "0123abcd" + drafts.OLD)
     code, _, err = run(*command)
     assert code == 0, err
     assert Path("here").is_dir()

@@ -110,6 +110,11 @@ def main() -> None:
         finally:
             if sys.stdout is not None and not sys.stdout.closed:
                 sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
+    except KeyboardInterrupt:  # while modules are loaded; commands have their own answers
+        if debug:
+            raise
+        print("interrupted; nothing was done", file=sys.stderr)
+        sys.exit(130)
     except Exception as error:
         line = _explain(error)
         if debug or line is None:

@@ -84,8 +84,8 @@ def compare(
         settings["split"] = split
     chosen = choose_device(device)
     folder = folder or Path("runs") / f"compare-{source.name}"
-    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
-        files.check_writable(path)
+    for path in (files.in_folder(folder, COMPARISON), *([json_file] if json_file else [])):
+        files.check_writable(path, [file for each in sources for file in each.inputs()])
     graphs = [each.load(taken) for each, taken in zip(sources, options, strict=True)]
     for graph in graphs:
         err.print(str(graph), highlight=False, markup=False)
@@ -118,7 +118,7 @@ def _finish(result: Comparison, folder: Path, json_file: Path | None) -> None:
     if not result.rows:
         raise NFCError("no model could be trained; see the lines above")
     text = files.to_json(result.values)
-    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
+    for path in (files.in_folder(folder, COMPARISON), *([json_file] if json_file else [])):
         files.write_text(path, text)
     _print(result)
     write_comparison_page(folder)

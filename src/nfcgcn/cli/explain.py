@@ -49,11 +49,11 @@ def explain_run(
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
     if every_class and class_name is not None:
         raise ConfigError("--class goes with --node; --global explains every class")
-    if out_file is not None:
-        if out_file.suffix.lower() not in SUFFIXES:
-            raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
-        files.check_writable(out_file)
+    if out_file is not None and out_file.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
     saved = checkpoint.load_run(run)
+    if out_file is not None:
+        files.check_writable(out_file, source.inputs(saved))
     graph = read_graph(saved, source, [])
     if node is None:
         with err.status("explaining every class"):

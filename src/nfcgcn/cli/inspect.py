@@ -53,7 +53,7 @@ def inspect(
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs())
     settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
     wrong: list[str] = []
     graph: Graph | None = None

@@ -114,7 +114,7 @@ def train(
     folder = out_dir or Path("runs") / f"{source.name}-links-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs(), outside=folder)
     graph, tables = source.load(options), source.remember()
     setup = make_link_setup(model, dataset=source.dataset, graph=graph, settings=settings)
     splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds
@@ -181,7 +181,7 @@ def predict(
     """
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file:
-        files.check_writable(out_file)
+        files.check_writable(out_file, [*source.inputs(saved), pairs_file])
     pairs = read_pairs(pairs_file, graph)
     known = np.isin(pair_keys(pairs, graph.num_nodes), pair_keys(pairs_of(graph), graph.num_nodes))
     found = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
@@ -229,7 +229,7 @@ def suggest(
             raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write a .csv file")
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file is not None:
-        files.check_writable(out_file)
+        files.check_writable(out_file, source.inputs(saved))
     nodes = np.arange(graph.num_nodes) if node is None else np.array([graph.find_node(node)])
     vectors = encode(saved.model, graph, _edges_read(saved, read), device=chosen)
     blocks = suggest_links(saved.model, vectors, graph, nodes, top=top)

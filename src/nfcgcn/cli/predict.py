@@ -19,7 +19,7 @@ from nfcgcn.cli.prediction_files import BLOCK, Block, check_kind, ids_of, write_
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import ConfigError, unknown
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Floats, Graph, Ints, check_finite
 from nfcgcn.inference import checkpoint
 from nfcgcn.inference import prediction as inference
 from nfcgcn.inference.checkpoint import SavedRun
@@ -76,7 +76,7 @@ def predict(
     check_kind(out_file)
     saved = checkpoint.load_run(run)
     if is_first():
-        files.check_writable(out_file)
+        files.check_writable(out_file, [*source.inputs(saved), *filter(None, (add_nodes, add_edges))])
     else:
         err.quiet = out.quiet = True
     graph = extend_graph(saved, read_graph(saved, source, assignments or []), add_nodes, add_edges)
@@ -97,6 +97,7 @@ def _blocks(run: SavedRun, graph: Graph, draws: int, device: torch.device, out_f
         with one_pool():
             folder = out_file.resolve().parent if is_first() else None
             scores = compute(run.model, graph, device=device, folder=folder, say=_say())
+            check_finite(torch.from_numpy(scores), f"the class scores of some nodes of '{graph.name}'")
         return lambda nodes: (inference.softmax(run.model, torch.from_numpy(scores[nodes])), None)
     prediction = inference.predict_proba(run.model, graph, draws=draws, device=device)
     if prediction.draws < draws:
@@ -153,7 +154,7 @@ def embed(
         raise ConfigError("name the RUN whose representation to write, or a --model that learns one from edges alone")
     else:
         saved = checkpoint.load_run(run)
-        files.check_writable(out_file)
+        files.check_writable(out_file, source.inputs(saved))
         graph = read_graph(saved, source, assignments or [])
         embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
     writers[out_file.suffix](out_file, graph, embedding)
@@ -175,7 +176,7 @@ def _learn(
         raise ConfigError(
             f"{model} must be trained first (`nfcgcn train --model {model}`); from edges alone learn {ways}"
         )
-    files.check_writable(out_file)
+    files.check_writable(out_file, source.inputs())
     graph = source.load(options)
     config = make_config(model, dataset=source.dataset, graph=graph, settings=settings)
     config.check_memory(graph)

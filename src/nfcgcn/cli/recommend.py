@@ -85,7 +85,7 @@ def train_recommender(
     folder = out_dir or Path("runs") / f"{name}-recommend-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs(), outside=folder)
     log, reading = source.load()
     parts = split_log(log, cast(Rule, split), share=share, seed=seed)
     with interruptible() as interruption:
@@ -131,7 +131,7 @@ def recommend_for(
     if out_file is not None:
         if out_file.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"--out must end in .csv or .parquet, got '{out_file.name}'")
-        files.check_writable(out_file)
+        files.check_writable(out_file, filter(None, (add_interactions, add_users, add_items)))
     recommender = load_recommender(run)
     if add_interactions or add_users or add_items:
         added = {"interactions": add_interactions, "users": add_users, "items": add_items}
@@ -180,7 +180,7 @@ def evaluate(
     check_models(wanted)
     chosen, settings = choose_device(device), read_assignments(assignments or [])
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs())
     log, _ = source.load()
     rows: list[dict[str, Any]] = []
 

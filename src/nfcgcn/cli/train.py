@@ -129,7 +129,7 @@ def train(
         files.check_free(folder, force=force, resume=resume)
         for path in (json_file, track_dir and track_dir / f"seed-{first_seed}" / "events"):
             if path:
-                files.check_writable(path)
+                files.check_writable(path, source.inputs(), outside=folder)
     else:
         err.quiet = out.quiet = True
     # Features are made as for the run to start from; the classes may be others.
