@@ -503,6 +503,11 @@ def test_labels_among_the_features_are_refused():
     quick(nfcgcn.from_frames(people, calls, ignore="plan"), filters=2, kernel_size=1).fit(people.id, people.plan)
 
 
+def test_texts_that_name_several_classes_are_refused(dense_graph):
+    with pytest.raises(GraphError, match="`y` names several classes in 1 row, such as 'a;b'; nfcgcn learns one class"):
+        quick(dense_graph).fit(range(4), ["a;b", "a", "b", "a"])
+
+
 def test_frames_that_need_options_are_referred_to_from_frames():
     nodes = pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0], "plan": ["u", "v"]})
     with pytest.raises(GraphError, match=r"source=; options are for nfcgcn.from_frames") as caught:

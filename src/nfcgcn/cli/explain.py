@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -76,7 +77,8 @@ def explain_run(
     out.print(Text(write_cell(reasons.title), style="bold"), soft_wrap=True)
     for name, value, more in reasons.cards:
         out.print(Text(write_cell(f"{name}: {value} ({more})")), soft_wrap=True)
-    table = make_table(*reasons.columns)
+    # Short lines in the headings, so that the table fits a terminal of 80 columns and no heading is cut.
+    table = make_table(*(textwrap.fill(column, 10, break_long_words=False) for column in reasons.columns))
     for row in reasons.top:
         table.add_row(*(Text(write_cell(cell)) for cell in row))
     out.print(table)

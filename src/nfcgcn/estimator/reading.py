@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from nfcgcn.data.formats import from_frames
 from nfcgcn.data.formats.edges import plain_ids
 from nfcgcn.data.formats.encoding import check_encoding
+from nfcgcn.data.formats.labels import refuse_several
 from nfcgcn.data.formats.values import cells_of
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
@@ -172,6 +174,8 @@ def read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], I
         assert_all_finite(y, allow_nan=True, input_name="y")
     given = plain(y[known])
     check_classification_targets(given)
+    if given.dtype.kind == "U":
+        refuse_several(Counter(given.tolist()), "`y`")
     classes, labels = np.unique(given, return_inverse=True)
     nodes, first, back = np.unique(rows[known], return_index=True, return_inverse=True)
     clash = np.flatnonzero(labels != labels[first][back])

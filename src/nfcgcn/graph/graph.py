@@ -189,6 +189,7 @@ class Graph:
             unused.append("the entries of the matrix as weights; weighted=True uses them")
         if have_directions(pairs, x.shape[0], weights):
             unused.append(DIRECTIONS)
+        others.setdefault("feature_names", names_of(features))
         if unused:
             others.setdefault("reading", f"not used: {'; '.join(unused)}")
         return cls.from_edges(pairs, x, labels=labels, weights=weights, **others)

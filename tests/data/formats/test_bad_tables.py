@@ -125,14 +125,14 @@ BAD_NODES = {
     "several classes": (
         "id,x,label\na,1,red;blue\nb,2,red\nc,3,blue\n",
         {},
-        "column 'label' of nodes.csv names several classes in 1 rows, such as 'red;blue'; nfcgcn learns one class per "
+        "column 'label' of nodes.csv names several classes in 1 row, such as 'red;blue'; nfcgcn learns one class per "
         "node: keep the main one, replace ';' by + to make each combination a class, or train one model per class on a "
         "column of yes and no",
     ),
     "several classes with commas": (
         'id,x,label\na,1,"red, blue"\nb,2,red\nc,3,blue\n',
         {},
-        "column 'label' of nodes.csv names several classes in 1 rows, such as 'red, blue'; nfcgcn learns one class per "
+        "column 'label' of nodes.csv names several classes in 1 row, such as 'red, blue'; nfcgcn learns one class per "
         "node: keep the main one, replace ',' by + to make each combination a class, or train one model per class on a "
         "column of yes and no",
     ),

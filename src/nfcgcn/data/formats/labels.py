@@ -32,7 +32,7 @@ def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
     """Return the classes in order, from how often each occurs; see :func:`learn_classes`."""
     if not counts:
         return None
-    _refuse_several(counts, where)
+    refuse_several(counts, where)
     total = counts.total()
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
@@ -72,7 +72,7 @@ def _warn_of_missing(counts: Counter[str], where: str) -> None:
         )
 
 
-def _refuse_several(counts: Counter[str], where: str) -> None:
+def refuse_several(counts: Counter[str], where: str) -> None:
     """Refuse cells that name several classes, such as "a;b": their parts come back in other cells."""
     for separator in SEPARATORS:
         parts = {name: {part.strip() for part in name.split(separator)} for name in counts}
@@ -84,9 +84,9 @@ def _refuse_several(counts: Counter[str], where: str) -> None:
         else:
             telling = [name for name in several if any(often[part] > 1 for part in parts[name])]
         if telling:
-            rows = sum(counts[name] for name in several)
+            rows = counted(sum(counts[name] for name in several), "row")
             raise GraphError(
-                f"{where} names several classes in {rows} rows, such as '{telling[0][:40]}'; nfcgcn learns one class "
+                f"{where} names several classes in {rows}, such as '{telling[0][:40]}'; nfcgcn learns one class "
                 f"per node: keep the main one, replace '{separator}' by + to make each combination a class, or train "
                 "one model per class on a column of yes and no"
             )
