@@ -16,6 +16,7 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import (
     DEVICES,
+    MOST_SEED,
     MOST_SEEDS,
     Interruption,
     among,
@@ -67,7 +68,7 @@ def train(
         str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run.")] = 0,
     choose: Annotated[
         bool | None,
         typer.Option(
