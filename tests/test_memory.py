@@ -173,9 +173,10 @@ def fail(error):
         (lambda: torch.empty(2**50), "4,096 TiB more were asked for"),
         (lambda: mmap.mmap(-1, 2**62), "Cannot allocate memory"),
         (lambda: fail(RuntimeError("std::bad_alloc")), "std::bad_alloc"),
+        (lambda: fail(ImportError("a.so: failed to map segment")), "a.so: failed to map segment"),
         (lambda: fail(RuntimeError("memory: you tried to allocate 2097152 bytes.")), "2.0 MiB more were asked for"),
     ],
-    ids=["Python", "NumPy", "torch", "the system", "C++", "little"],
+    ids=["Python", "NumPy", "torch", "the system", "C++", "a library", "little"],
 )  # fmt: skip
 def test_a_lack_of_memory_is_one_line(take, reason):
     message = f"there is not enough memory: {reason}; use a smaller graph or settings"

@@ -40,6 +40,8 @@ def is_shortage(error: Exception) -> bool:
     if isinstance(error, NFCError):
         return False
     of_system = isinstance(error, OSError) and error.errno == errno.ENOMEM  # a fork, or a file that is mapped
+    if isinstance(error, ImportError):  # a library that has no room to be loaded
+        return "failed to map segment" in str(error)
     text = str(error) if isinstance(error, RuntimeError) else ""
     of_torch = ("memory" in text and "alloc" in text) or "bad_alloc" in text
     return isinstance(error, MemoryError) or of_system or of_torch

@@ -80,10 +80,11 @@ def test_a_path_that_is_not_utf8(run, tmp_path):
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "there is not enough memory: "
          "DefaultCPUAllocator: can't allocate memory; use a smaller graph or settings"),
         (OSError(28, "No space left on device"), "cannot read or write the output: No space left on device"),
+        (OSError("Could not find/load\nlibllvmlite.so"), "Could not find/load libllvmlite.so"),
         (PermissionError(13, "Permission denied", "/a\x1b"), r"cannot read or write /a\x1b: Permission denied"),
         (DatasetError("a\x1b\nb"), r"a\x1b\nb"),
     ],
-    ids=["memory", "torch's memory", "disk", "file", "ours"],
+    ids=["memory", "torch's memory", "disk", "library", "file", "ours"],
 )  # fmt: skip
 def test_errors_of_the_system_are_one_line(run, monkeypatch, error, line):
     def fail(*_, **__):

@@ -86,6 +86,18 @@ def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [TRAIN, ("links", *TRAIN[:4]), ("recommend", "train"), ("compare", "graph.npz"), ("tune", "graph.npz")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_seed_that_could_not_be_read_back_is_refused(run, arguments):
+    """A run with a seed of 2**62 was trained and written, and its folder was called damaged."""
+    code, _, err = run(*arguments, "--seed", 2**53 + 1)
+    assert code == 2
+    assert "Invalid value for '--seed': Input should be less than or equal to" in err
+
+
 LINKED = {
     "report.html": ("report", "here"),
     "layout.safetensors": ("explore", "here", "graph.npz", "--out", "e.gexf"),

@@ -135,6 +135,8 @@ def _explain(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, BrokenPipeError):
         return ""
+    if isinstance(error, OSError) and error.errno is None:  # no file: a library that could not be loaded
+        return one_line(error)
     if isinstance(error, OSError):
         where = f" {os.fsdecode(error.filename)}" if error.filename is not None else " the output"
         return f"cannot read or write{where}: {error.strerror or error}"

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import DEVICES, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
+from nfcgcn.cli.console import DEVICES, MOST_SEED, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
@@ -42,7 +42,9 @@ def compare(
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs per model, each with its own seed.")
     ] = 10,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run, and of the choice.")] = 0,
+    first_seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run, and of the choice.")
+    ] = 0,
     split: Annotated[
         str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
     ] = None,

@@ -191,6 +191,8 @@ def among(names: Iterable[str], *, several: bool = False) -> Callable[[str], lis
 DEVICES = ("auto", "cpu", "cuda")
 
 
+MOST_SEED = 2**53
+"""Largest seed; that of a run is kept in JSON, where many programs know no larger number exactly."""
 MOST_SEEDS = 1000
 """Most runs of a command, each with its own seed."""
 MOST_DRAWS = 10_000

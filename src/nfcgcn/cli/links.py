@@ -18,6 +18,7 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import (
     DEVICES,
+    MOST_SEED,
     MOST_SEEDS,
     Application,
     Lines,
@@ -88,7 +89,7 @@ def train(
         ),
     ] = "nfc-gcn",
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run.")] = 0,
     time: Annotated[
         str | None, typer.Option(help="Column of edges with their time: train on the oldest, test on the newest.")
     ] = None,

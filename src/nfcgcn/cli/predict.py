@@ -14,7 +14,7 @@ import torch
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import DEVICES, MOST_DRAWS, Lines, among, app, err, out, warn_of_formulas
+from nfcgcn.cli.console import DEVICES, MOST_DRAWS, MOST_SEED, Lines, among, app, err, out, warn_of_formulas
 from nfcgcn.cli.prediction_files import BLOCK, Block, check_kind, ids_of, write_predictions
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
@@ -132,7 +132,7 @@ def embed(
         str | None,
         typer.Option(help="Without a RUN: learn vectors from the edges of GRAPH alone, by deepwalk, node2vec, ..."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="With --model: the seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="With --model: the seed.")] = 0,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; with --model also a setting."),

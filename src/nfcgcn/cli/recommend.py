@@ -13,6 +13,7 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import (
+    MOST_SEED,
     MOST_SEEDS,
     Application,
     Lines,
@@ -66,7 +67,7 @@ def train_recommender(
     split: Split = "random",
     share: Share = None,
     top: Top = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED)] = 0,
     assignments: Settings = None,
     device: Device = "auto",
     out_dir: Annotated[
@@ -166,7 +167,7 @@ def evaluate(
     share: Share = None,
     top: Top = 10,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of splits, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first split.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first split.")] = 0,
     assignments: Settings = None,
     device: Device = "auto",
     json_file: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from nfcgcn import files
-from nfcgcn.cli.console import DEVICES, MOST_SEEDS, among, app, err, out
+from nfcgcn.cli.console import DEVICES, MOST_SEED, MOST_SEEDS, among, app, err, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.cli.training_task import Task, run_task
 from nfcgcn.config.registry import MODELS, PRESETS, SUGGESTED, make_config, suggest
@@ -39,7 +39,7 @@ def train(
         str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run.")] = 0,
     choose: Annotated[
         bool | None,
         typer.Option(
