@@ -45,6 +45,8 @@ def in_words(size: float) -> str:
     for unit, name in ((2**60, "EiB"), (2**50, "PiB"), (2**40, "TiB")):
         if size >= 10 * unit:
             return f"{size / unit:,.0f} {name}" if size < 1000 * 2**60 else "more than 1,000 EiB"
+    if size < 2**30 / 10:
+        return f"{size / 2**20:.1f} MiB"
     return f"{size / 2**30:.1f} GiB"
 
 

@@ -13,6 +13,7 @@ import nfcgcn
 from nfcgcn.cli import train as train_command
 from nfcgcn.config import registry
 from nfcgcn.graph import Graph
+from nfcgcn.memory import in_words
 
 SMALL = ("--set", "epochs=2", "--set", "kernel_size=10", "--set", "stride=5", "--set", "filters=4", "--no-baselines")
 
@@ -80,7 +81,9 @@ def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     monkeypatch.setattr(registry, "BATCH_SIZE", 2)
     batches, line = config.in_batches(store)
     assert batches.training.fan_out == "1"
-    assert line.startswith("trains in mini-batches, as a full step would need about 0.0 GiB of memory, and 0.0 GiB are")
+    words = in_words(needed)
+    assert words.endswith("MiB")
+    assert line.startswith(f"trains in mini-batches, as a full step would need about {words} of memory, and {words} are")
     assert batches.memory(store) < needed
     sage = registry.make_config("sage-mean")
     assert sage.in_batches(store) == (sage, None)  # it is refused later, as it always was
