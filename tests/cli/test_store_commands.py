@@ -83,7 +83,8 @@ def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     assert batches.training.fan_out == "1"
     words = in_words(needed)
     assert words.endswith("MiB")
-    assert line.startswith(f"trains in mini-batches, as a full step would need about {words} of memory, and {words} are")
+    reason = f"a full step would need about {words} of memory, and {words} are"
+    assert line.startswith(f"trains in mini-batches, as {reason}")
     assert batches.memory(store) < needed
     sage = registry.make_config("sage-mean")
     assert sage.in_batches(store) == (sage, None)  # it is refused later, as it always was
