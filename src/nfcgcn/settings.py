@@ -253,7 +253,8 @@ def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[An
     """
     classes = list(classes)
     known = {name: s for c in classes for name, s in settings_of(c).items()}
-    typed, problems = {}, []
+    typed: dict[str, Any] = {}
+    problems: list[str] = []
     for key, value in values.items():
         try:
             if key not in known:

@@ -79,12 +79,13 @@ def read_tables(
     are left out, with a warning that counts them.
     """
     problems, tables = Problems(), []
-    for path in (nodes, edges):
+    for path in (nodes, *([] if edges is None else [edges])):
         with problems.gather():
-            tables.append(None if path is None else open_table(Path(path)))
+            tables.append(open_table(Path(path)))
     problems.check()
     return graph_of_tables(
-        *tables,
+        tables[0],
+        None if edges is None else tables[1],
         id=id,
         label=label,
         text=text,
