@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from killer import Failure
-from nfcgcn import files
 from nfcgcn.errors import DatasetError, GraphError, WriteError
 from nfcgcn.files import (
     FREE_BYTES,
@@ -23,15 +22,21 @@ from nfcgcn.files import (
     check_size,
     check_writable,
     draft_of,
+    drafts,
+    in_folder,
     is_folder,
     new_file,
     new_folder,
     parsing,
     read_regular,
     reading,
+    recover,
     to_json,
     write_text,
 )
+
+OLD, NEW, NEWER = (f'{{"format": "{age}"}}' for age in ("old", "new", "newer"))
+"""The config.json of runs."""
 
 
 def message(text):
@@ -68,8 +73,12 @@ def test_bounds(tmp_path):
 
 
 def test_what_the_system_says_is_one_line(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
     for path, message in (
         (tmp_path / "none", f"{tmp_path / 'none'} does not exist"),
+        (tmp_path / "pipe", f"{tmp_path / 'pipe'} is not a regular file"),
+        (Path("a\0b"), r"a\x00b is no path: it holds a zero byte"),
+        (Path("/dev/zero"), "/dev/zero is not a regular file"),
         (tmp_path, f"{tmp_path} is a folder, not a file"),
         (tmp_path / ("x" * 300), f"cannot read {tmp_path / ('x' * 300)}: File name too long"),
     ):
@@ -100,17 +109,17 @@ def contents(folder):
 
 def old_run(folder):
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("old")
+    (folder / "config.json").write_text(OLD)
     return folder
 
 
 def test_a_new_folder_appears_when_the_block_ends(tmp_path):
     folder = tmp_path / "deep" / "run"
     with new_folder(folder) as draft:
-        (draft / "config.json").write_text("new")
+        (draft / "config.json").write_text(NEW)
         assert not folder.exists()
         assert draft.parent == folder.parent
-    assert contents(tmp_path / "deep") == {"run/config.json": "new"}
+    assert contents(tmp_path / "deep") == {"run/config.json": NEW}
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
@@ -146,9 +155,9 @@ def test_force_replaces_the_old_run_whole(tmp_path):
     folder = old_run(tmp_path / "run")
     (folder / "left over").write_text("old")
     with new_folder(folder, force=True) as draft:
-        (draft / "config.json").write_text("new")
-        assert contents(folder)["config.json"] == "old"
-    assert contents(tmp_path) == {"run/config.json": "new"}
+        (draft / "config.json").write_text(NEW)
+        assert contents(folder)["config.json"] == OLD
+    assert contents(tmp_path) == {"run/config.json": NEW}
     assert list(tmp_path.iterdir()) == [folder]
 
 
@@ -160,22 +169,80 @@ def test_an_earlier_run_is_replaced_by_force_only(tmp_path):
     with pytest.raises(WriteError, match=message(text)), new_folder(folder):
         pass
     check_free(folder, force=True)
-    assert contents(folder) == {"config.json": "old"}
+    assert contents(folder) == {"config.json": OLD}
+
+
+CONFIGS = {"another program's": '{"name": "my app"}', "no JSON": "[", "a number": "4", "nested": "[" * 10**5}
+"""What a config.json may hold that is not one of ours."""
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
-@pytest.mark.parametrize("kind", ["folder", "file"])
+@pytest.mark.parametrize("kind", ["folder", "file", "link", *CONFIGS])
 def test_what_is_no_run_is_never_replaced(tmp_path, kind, force):
     place = tmp_path / "precious"
-    if kind == "folder":
+    if kind == "file":
+        place.write_text("years")
+    else:
         place.mkdir()
         (place / "thesis.txt").write_text("years")
-    else:
-        place.write_text("years")
+    if kind in CONFIGS:
+        (place / "config.json").write_text(CONFIGS[kind])
+    elif kind == "link":  # what is unfinished is a folder of ours, not one that somebody else chose
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "unfinished").symlink_to(place)
+        place = tmp_path / "run"
     text = f"{place} exists and is no run of nfcgcn; choose another folder with --out"
     with pytest.raises(WriteError, match=message(text)), new_folder(place, force=force):
         pass
     assert "years" in (contents(tmp_path).values())
+
+
+@pytest.mark.parametrize("kind", ["run", "store"])
+def test_what_lies_beside_a_run_is_not_lost_with_it(tmp_path, kind):
+    mark, listed = {"run": ("config.json", "sha256"), "store": ("meta.json", "files")}[kind]
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / mark).write_text(f'{{"format": 4, "{listed}": {{"weights": ""}}}}')
+    for name in ("weights", "report.html", "explore.html", "layout.safetensors", ".p-1-2.nfcgcn-draft"):
+        (place / name).touch()
+    (place / "unfinished").mkdir()
+    check_free(place, force=True, kind=kind)
+    for name, more in (("thesis.txt", ""), ("a.csv", " and 1 more")):
+        (place / name).touch()
+        text = (
+            f"{place} holds {name}{more} beside an earlier {kind}, which would be lost; move it away, or choose "
+            "another folder with --out"
+        )
+        with pytest.raises(WriteError, match=message(text)):
+            check_free(place, force=True, kind=kind)
+
+
+def test_a_link_in_a_folder_of_others_is_not_followed(tmp_path):
+    """A run folder that somebody sent may hold links to any file of the user's."""
+    (tmp_path / "report.html").symlink_to(tmp_path / "precious")
+    text = f"{tmp_path / 'report.html'} is a link, which nfcgcn does not write to; remove it"
+    with pytest.raises(WriteError, match=message(text)):
+        in_folder(tmp_path, "report.html")
+    assert in_folder(tmp_path, "other") == tmp_path / "other"
+
+
+def test_no_input_is_an_output(tmp_path):
+    path = tmp_path / "nodes.csv"
+    path.write_text("x")
+    (tmp_path / "link.csv").symlink_to(path)
+    check_writable(path, [tmp_path / "edges.csv"])
+    for name in ("nodes.csv", "link.csv", "../" + tmp_path.name + "/nodes.csv"):
+        text = f"cannot write {tmp_path / name}: it is read as input; choose another place"
+        with pytest.raises(WriteError, match=message(text)):
+            check_writable(tmp_path / name, [tmp_path / "edges.csv", path])
+
+
+def test_no_output_lies_in_a_folder_that_is_written_as_a_whole(tmp_path):
+    for path in (tmp_path / "run", tmp_path / "run" / "config.json", tmp_path / "run" / "deep" / "x.json"):
+        text = f"cannot write {path}: it lies in {tmp_path / 'run'}, which is written as a whole; choose another place"
+        with pytest.raises(WriteError, match=message(text)):
+            check_writable(path, outside=tmp_path / "run")
+    check_writable(tmp_path / "runs" / "x.json", outside=tmp_path / "run")
 
 
 def test_a_free_place_is_free(tmp_path):
@@ -201,10 +268,10 @@ def test_a_killed_process_leaves_the_old_folder(tmp_path):
         assert process.stdout.readline() == "inside\n"
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert contents(folder) == {"config.json": "old"}
+    assert contents(folder) == {"config.json": OLD}
     with new_folder(folder, force=True) as draft:  # what the dead left behind is in nobody's way
-        (draft / "config.json").write_text("new")
-    assert contents(folder) == {"config.json": "new"}
+        (draft / "config.json").write_text(NEW)
+    assert contents(folder) == {"config.json": NEW}
 
 
 def test_a_folder_below_a_file(tmp_path):
@@ -268,10 +335,10 @@ def test_names_of_any_length_that_the_system_allows(tmp_path):
     for name in ("n" * 255, "\u00fc" * 127, "\U0001f600" * 63, "*?[a]", " ", "-"):
         write_text(tmp_path / name, "x")
         with new_folder(tmp_path / "below" / name) as draft:
-            (draft / "config.json").write_text("new")
+            (draft / "config.json").write_text(NEW)
         with new_folder(tmp_path / "below" / name, force=True) as draft:
-            (draft / "config.json").write_text("newer")
-        assert contents(tmp_path / "below" / name) == {"config.json": "newer"}
+            (draft / "config.json").write_text(NEWER)
+        assert contents(tmp_path / "below" / name) == {"config.json": NEWER}
     assert len(list(tmp_path.iterdir())) == 7
     assert len(list((tmp_path / "below").iterdir())) == 6
 
@@ -293,10 +360,10 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     old_run(tmp_path / "run")
     (tmp_path / "other").symlink_to("run")
     with new_folder(tmp_path / "other", force=True) as draft:
-        (draft / "config.json").write_text("new")
+        (draft / "config.json").write_text(NEW)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "other").is_symlink()
-    assert contents(tmp_path) == {"link": "new", "real": "new", "run/config.json": "new"}
+    assert contents(tmp_path) == {"link": "new", "real": "new", "run/config.json": NEW}
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -324,11 +391,11 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
             events.append(("rename", Path(details[1]).name))
 
     sys.addaudithook(listen)
-    fsync, exchange = os.fsync, files._exchange
+    fsync, exchange = os.fsync, drafts._exchange
 
     def sync(handle):
         path = Path(f"/proc/self/fd/{handle}").readlink()
-        events.append(("sync", "draft" if path.suffix == files.DRAFT else path.name))
+        events.append(("sync", "draft" if path.suffix == drafts.DRAFT else path.name))
         fsync(handle)
 
     def swap(one, other):
@@ -336,7 +403,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
         return exchange(one, other)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(files, "_exchange", swap)
+    monkeypatch.setattr(drafts, "_exchange", swap)
     listening = True
     folder = tmp_path.name
     write_text(tmp_path / "file", "x")
@@ -347,7 +414,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
     for force in (False, True):
         events.clear()
         with new_folder(tmp_path / "run", force=force) as draft:
-            (draft / "config.json").write_text("new")
+            (draft / "config.json").write_text(NEW)
         assert events == [("sync", "config.json"), ("sync", "draft"), ("rename", "run"), ("sync", folder)]
     listening = False
 
@@ -372,7 +439,7 @@ def in_fork(act):
 def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monkeypatch, exchange, way):
     """And the next command on that folder finds it, and clears up."""
     if not exchange:
-        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+        monkeypatch.setattr(drafts, "_exchange", lambda *_: False)
     seen = set()
     for number in range(1, 100):
         place = tmp_path / str(number)
@@ -383,27 +450,27 @@ def test_a_failure_at_any_operation_leaves_the_old_or_the_new_run(tmp_path, monk
             os.chdir(place)
             failure = Failure(number, way)
             with new_folder(folder, force=True) as draft:
-                (draft / "config.json").write_text("new")
+                (draft / "config.json").write_text(NEW)
             os._exit(0 if not failure.what else 3)
 
         code = in_fork(replace)
         if way != "killed":
             assert code in (0, 1, 3)
             assert folder.exists()
-        files.recover(folder)
+        recover(folder)
         held = contents(folder)
-        assert held in ({"config.json": "old", "left over": "old"}, {"config.json": "new"}), (number, held)
+        assert held in ({"config.json": OLD, "left over": "old"}, {"config.json": NEW}), (number, held)
         seen.add(held["config.json"])
         assert [path.name for path in place.iterdir()] == ["run"]
         if code == 0:
             break
-    assert seen == {"old", "new"}
+    assert seen == {OLD, NEW}
     assert number > 10
 
 
 def test_what_another_process_is_writing_is_left_alone(tmp_path):
     with new_folder(tmp_path / "run") as draft, draft_of(tmp_path / "file") as other:
-        assert in_fork(lambda: (files.recover(tmp_path / "run"), files.recover(tmp_path / "file"))) == 0
+        assert in_fork(lambda: (recover(tmp_path / "run"), recover(tmp_path / "file"))) == 0
         assert draft.exists()
         assert other.exists()
 
@@ -495,10 +562,10 @@ def test_the_old_folder_is_only_removed_after_the_new_one_stands(tmp_path, monke
         seen.append(contents(folder))
         real(path, *args, **kwargs)
 
-    monkeypatch.setattr(files.shutil, "rmtree", watch)
+    monkeypatch.setattr(drafts.shutil, "rmtree", watch)
     with new_folder(folder, force=True) as draft:
-        (draft / "config.json").write_text("new")
-    assert seen[0] == {"config.json": "new"}
+        (draft / "config.json").write_text(NEW)
+    assert seen[0] == {"config.json": NEW}
 
 
 def test_a_new_file_is_written_whole_or_not_at_all(tmp_path):

@@ -1,5 +1,7 @@
 """What would need more memory than there is is refused before any of it is taken."""
 
+import mmap
+import re
 import resource
 from pathlib import Path
 
@@ -148,7 +150,7 @@ def test_memory_that_runs_out_in_training_or_prediction(limited):
     split = make_split(graph, "ratio", seed=0)
     fit(MLP(2, 2, 2, 2), graph, split, TrainingConfig(epochs=1))  # which loads the kernels
     model = MLP(2, many, 2, 2)
-    message = r"^there is not enough memory: .*alloc.*; use a smaller graph or settings$"
+    message = r"^there is not enough memory: 4\.0 GiB more were asked for; use a smaller graph or settings$"
     limited(2**25)
     with pytest.raises(OutOfMemoryError, match=message):
         fit(model, graph, split, TrainingConfig(epochs=1))
@@ -156,15 +158,39 @@ def test_memory_that_runs_out_in_training_or_prediction(limited):
         predict(model, graph)
 
 
-@pytest.mark.parametrize("take", [lambda: bytearray(2**50), lambda: np.empty(2**50), lambda: torch.empty(2**50)])
-def test_a_lack_of_memory_is_one_line(take):
-    message = r"^there is not enough memory: .*; use a smaller graph or settings$"
-    with pytest.raises(OutOfMemoryError, match=message), enough_memory():
+def fail(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("take", "reason"),
+    [
+        (lambda: bytearray(2**50), "none is left"),
+        (
+            lambda: np.empty(2**50),
+            "Unable to allocate 8.00 PiB for an array with shape (1125899906842624,) and data type float64",
+        ),
+        (lambda: torch.empty(2**50), "4,096 TiB more were asked for"),
+        (lambda: mmap.mmap(-1, 2**62), "Cannot allocate memory"),
+        (lambda: fail(RuntimeError("std::bad_alloc")), "std::bad_alloc"),
+        (lambda: fail(ImportError("a.so: failed to map segment")), "a.so: failed to map segment"),
+        (lambda: fail(RuntimeError("memory: you tried to allocate 2097152 bytes.")), "2.0 MiB more were asked for"),
+    ],
+    ids=["Python", "NumPy", "torch", "the system", "C++", "a library", "little"],
+)  # fmt: skip
+def test_a_lack_of_memory_is_one_line(take, reason):
+    message = f"there is not enough memory: {reason}; use a smaller graph or settings"
+    with pytest.raises(OutOfMemoryError, match=f"^{re.escape(message)}$"), enough_memory():
         take()
 
 
 def test_no_other_error_is_taken_for_a_lack_of_memory():
-    for error in (RuntimeError("no memory of that"), KeyError("allocate memory"), ConfigError("memory, alloc")):
+    for error in (
+        RuntimeError("no memory of that"),
+        KeyError("allocate memory"),
+        ConfigError("memory, alloc"),
+        OSError(28, "x"),
+    ):
         with pytest.raises(type(error)) as caught, enough_memory():
             raise error
         assert caught.value is error
@@ -254,5 +280,6 @@ def test_a_limit_of_the_process_counts():
 
 
 def test_sizes_in_words():
-    sizes = (0, 1.5 * 2**30, 11 * 2**40, 2**63 * 10, float("inf"))
-    assert [in_words(size) for size in sizes] == ["0.0 GiB", "1.5 GiB", "11 TiB", "80 EiB", "more than 1,000 EiB"]
+    sizes = (0, 60 * 2**20, 1.5 * 2**30, 11 * 2**40, 2**63 * 10, float("inf"))
+    words = ["0.0 MiB", "60.0 MiB", "1.5 GiB", "11 TiB", "80 EiB", "more than 1,000 EiB"]
+    assert [in_words(size) for size in sizes] == words

@@ -106,6 +106,14 @@ def test_unknown_settings_and_their_near_names():
         build_configs([Engine, Wheel], {"zzz": 1})
 
 
+def test_all_that_is_wrong_is_said_at_once():
+    text = (
+        "2 problems: (1) unknown setting 'radios'; did you mean 'radius'? (2) `count` must be a whole number, got 'few'"
+    )
+    with pytest.raises(ConfigError, match=message(text)):
+        build_configs([Engine, Wheel], {"radios": 1, "count": "few", "limit": "none"})
+
+
 def test_settings_say_what_they_are():
     found = settings_of(Engine)
     assert list(found) == ["count", "share", "colour", "limit", "pressure"]

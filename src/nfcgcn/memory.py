@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +30,8 @@ def enough_memory() -> Iterator[None]:
     except Exception as error:
         if not is_shortage(error):
             raise
-        reason = visible(str(error).strip().partition("\n")[0])[:200] or "none is left"
+        asked = re.search(r"tried to allocate (\d+) bytes", str(error))  # by torch, in a line about its own source
+        reason = f"{in_words(float(asked[1]))} more were asked for" if asked else _first_line(error) or "none is left"
         raise OutOfMemoryError(f"there is not enough memory: {reason}; use a smaller graph or settings") from error
 
 
@@ -36,8 +39,17 @@ def is_shortage(error: Exception) -> bool:
     """Say whether an error of Python, NumPy or torch is a lack of memory."""
     if isinstance(error, NFCError):
         return False
-    of_torch = isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error)
-    return isinstance(error, MemoryError) or of_torch
+    of_system = isinstance(error, OSError) and error.errno == errno.ENOMEM  # a fork, or a file that is mapped
+    if isinstance(error, ImportError):  # a library that has no room to be loaded
+        return "failed to map segment" in str(error)
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    of_torch = ("memory" in text and "alloc" in text) or "bad_alloc" in text
+    return isinstance(error, MemoryError) or of_system or of_torch
+
+
+def _first_line(error: Exception) -> str:
+    text = error.strerror or "" if isinstance(error, OSError) else str(error)
+    return visible(text.strip().partition("\n")[0])[:200]
 
 
 def in_words(size: float) -> str:
@@ -45,7 +57,7 @@ def in_words(size: float) -> str:
     for unit, name in ((2**60, "EiB"), (2**50, "PiB"), (2**40, "TiB")):
         if size >= 10 * unit:
             return f"{size / unit:,.0f} {name}" if size < 1000 * 2**60 else "more than 1,000 EiB"
-    return f"{size / 2**30:.1f} GiB"
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
 
 
 def available(root: Path = Path("/")) -> float:

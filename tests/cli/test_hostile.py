@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nfcgcn import cli
-from nfcgcn.errors import DatasetError, OutOfMemoryError, visible
+from nfcgcn.errors import DatasetError, NFCError, visible
 
 pytestmark = pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
 ESCAPE = "\x1b[31mred\x9b\u202e"
@@ -80,10 +80,11 @@ def test_a_path_that_is_not_utf8(run, tmp_path):
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "there is not enough memory: "
          "DefaultCPUAllocator: can't allocate memory; use a smaller graph or settings"),
         (OSError(28, "No space left on device"), "cannot read or write the output: No space left on device"),
+        (OSError("Could not find/load\nlibllvmlite.so"), "Could not find/load libllvmlite.so"),
         (PermissionError(13, "Permission denied", "/a\x1b"), r"cannot read or write /a\x1b: Permission denied"),
         (DatasetError("a\x1b\nb"), r"a\x1b\nb"),
     ],
-    ids=["memory", "torch's memory", "disk", "file", "ours"],
+    ids=["memory", "torch's memory", "disk", "library", "file", "ours"],
 )  # fmt: skip
 def test_errors_of_the_system_are_one_line(run, monkeypatch, error, line):
     def fail(*_, **__):
@@ -91,7 +92,17 @@ def test_errors_of_the_system_are_one_line(run, monkeypatch, error, line):
 
     monkeypatch.setattr("nfcgcn.data.load", fail)
     assert run("inspect", "digits") == (2, "", f"error: {line}\n")
-    with pytest.raises((type(error), OutOfMemoryError)):
+    with pytest.raises((type(error), NFCError)):
+        run("inspect", "digits", "--debug")
+
+
+def test_an_interrupt_while_modules_are_loaded_is_one_line(run, monkeypatch):
+    def fail(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", fail)
+    assert run("inspect", "digits") == (130, "", "interrupted; nothing was done\n")
+    with pytest.raises(KeyboardInterrupt):
         run("inspect", "digits", "--debug")
 
 

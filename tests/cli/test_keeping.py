@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import nfcgcn
-from nfcgcn import files
-from nfcgcn.cli import run_page
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import run_page, training_task
+from nfcgcn.files import drafts
 from nfcgcn.training import DivergedError, loop
 
 TRAIN = ("train", "graph.npz", "--model", "mlp", "--set", "epochs=2", "--split", "ratio", "--out", "here")
@@ -44,7 +43,7 @@ WRITING = {
     "bench models --json": ("bench", "models", "--json"),
     "reproduce": ("reproduce", "all", "--jobs", "1", "--out"),
 }
-SUFFIX = {"embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
+SUFFIX = {"predict": ".csv", "embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
 
 
 def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
@@ -65,6 +64,61 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
             assert last.startswith(begins), (name, last)
             assert "accuracy" not in out
     assert sorted(Path().rglob("*")) == before
+
+
+INPUTS = {
+    "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
+    "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
+    "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
+    "predict": ("predict", "here", "graph.npz", "--add-nodes", "new.csv", "--out", "new.csv"),
+    "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
+}
+
+
+def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
+    assert run(*TRAIN)[0] == 0
+    Path("new.csv").write_text("id\n60\n")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    for name, arguments in INPUTS.items():
+        code, _, err = run(*arguments)
+        assert code == 2, (name, err)
+        assert err.startswith(f"error: cannot write {arguments[-1]}"), (name, err)
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [TRAIN, ("links", *TRAIN[:4]), ("recommend", "train"), ("compare", "graph.npz"), ("tune", "graph.npz")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_seed_that_could_not_be_read_back_is_refused(run, arguments):
+    """A run with a seed of 2**62 was trained and written, and its folder was called damaged."""
+    code, _, err = run(*arguments, "--seed", 2**53 + 1)
+    assert code == 2
+    assert "Invalid value for '--seed': Input should be less than or equal to" in err
+
+
+LINKED = {
+    "report.html": ("report", "here"),
+    "layout.safetensors": ("explore", "here", "graph.npz", "--out", "e.gexf"),
+    "cells.jsonl": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    ".lock": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+    "comparison.json": ("compare", "graph.npz", "--models", "mlp", "--no-select", "--seeds", "1", "--out", "here"),
+}
+
+
+def test_no_command_follows_a_link_in_a_run_folder(run, graph):
+    """Whoever made the folder could name any file of the user's."""
+    assert run(*TRAIN)[0] == 0
+    Path("precious").write_text("years")
+    for name, arguments in LINKED.items():
+        path = Path("here", name)
+        path.unlink(missing_ok=True)
+        path.symlink_to("../precious")
+        code, _, err = run(*arguments)
+        assert code == (0 if name == "layout.safetensors" else 2), err
+        assert Path("precious").read_text() == "years", name
+        path.unlink()
 
 
 @pytest.mark.parametrize(
@@ -96,13 +150,13 @@ def test_a_run_without_its_page_is_whole_and_report_draws_it(run, graph, monkeyp
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_signal_while_the_run_is_saved_waits(run, graph, monkeypatch, number):
-    save = train_command.checkpoint.save_run
+    save = training_task.checkpoint.save_run
 
     def interrupted(*arguments):
         signal.raise_signal(number)
         save(*arguments)
 
-    monkeypatch.setattr(train_command.checkpoint, "save_run", interrupted)
+    monkeypatch.setattr(training_task.checkpoint, "save_run", interrupted)
     code, out, err = run(*TRAIN)
     assert code == 128 + number
     assert "test accuracy" in out
@@ -119,7 +173,7 @@ def test_a_second_signal_does_not_undo_what_the_first_promised(run, graph, monke
         def __exit__(self, *_):
             signal.raise_signal(number)
 
-    monkeypatch.setattr(train_command, "training_bar", lambda _: Bar())
+    monkeypatch.setattr(training_task, "training_bar", lambda _: Bar())
     code, out, err = run(*TRAIN, "--no-select", "--set", "epochs=1000")
     assert code == 128 + number
     assert "interrupted: the best state so far was kept and scored" in err
@@ -233,7 +287,7 @@ def test_report_refuses_a_damaged_run(run, graph):
 @pytest.mark.parametrize("command", [("predict", "here", "graph.npz", "--out", "p.csv"), ("report", "here")])
 def test_a_run_that_a_killed_process_had_moved_aside_comes_back(run, graph, command):
     assert run(*TRAIN)[0] == 0
-    Path("here").rename(files._prefix(Path("here")) + "0123abcd" + files.OLD)
+    Path("here").rename(drafts._prefix(Path("here")) + "0123abcd" + drafts.OLD)
     code, _, err = run(*command)
     assert code == 0, err
     assert Path("here").is_dir()

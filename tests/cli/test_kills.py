@@ -100,8 +100,8 @@ def check_preset(path):
 
 # A command; what it writes, with how to check that; and steps (a, b, c): it is killed at every a-th file operation,
 # meets an error at every b-th, and finds the disk full from every c-th on. 0: not at all. By default the suite takes
-# only FEW of these operations, evenly spread, since one file writes for all commands and `test_files.py` fails at each
-# operation of that; `NFCGCN_TESTS=all` takes them all.
+# only FEW of these operations, evenly spread, since one module writes for all commands and `test_files.py` fails at
+# each operation of that; `NFCGCN_TESTS=all` takes them all.
 FEW = {"killed": 1, "error": 1, "full": 1}
 MORE = {("train", "killed"): 6, ("resume", "killed"): 5, ("pack", "killed"): 2, ("compare", "killed"): 2}
 COMMANDS = {

@@ -342,6 +342,19 @@ def test_gexf_holds_the_graph(explorer):
     ET.fromstring(to_gexf(Explorer(Subject(control))).encode())
 
 
+def test_gexf_holds_the_weights_of_edges(tmp_path):
+    networkx = pytest.importorskip("networkx")
+    weights = [0.25, 1.5, 2]
+    graph = Graph.from_edges([[0, 0, 1], [1, 2, 3]], np.eye(4), weights=weights, node_names=["a", "b", "<c>", "d & e"])
+    (tmp_path / "graph.gexf").write_text(to_gexf(Explorer(Subject(graph))), encoding="utf-8")
+    read = networkx.read_gexf(tmp_path / "graph.gexf", relabel=True)
+    assert {(*sorted(ends), size) for *ends, size in read.edges(data="weight")} == {
+        ("a", "b", 0.25),
+        ("<c>", "a", 1.5),
+        ("b", "d & e", 2),
+    }
+
+
 def test_notebooks_show_runs_and_explanations(explorer):
     saved, graph = explorer.subject.run, explorer.subject.graph
     shown = saved._repr_html_()

@@ -161,6 +161,24 @@ def test_a_representation_that_is_too_large_is_refused_before_it_is_made(layer, 
 # Nodes that came later
 
 
+@pytest.mark.parametrize("name", ["nfc-gcn", "gcn", "mlp"])
+def test_results_that_overflow_are_refused(name, sparse_graph):
+    """Weights of 3e38 are finite, and so were read; each node got class 0 with a probability of nan."""
+    model = build(sparse_graph, name)
+    for weight in model.parameters():
+        torch.nn.init.constant_(weight, 3e38)
+    for ask in (
+        predict,
+        predict_proba,
+        inference.embed,
+        lambda *given: inference.predict_draw(*given, 1),
+        lambda *given: nfcgcn.explain(*given, 0),
+        nfcgcn.explain_classes,
+    ):
+        with pytest.raises(NFCError, match=r"^the .* are not finite: the weights or the features are too large to "):
+            ask(model, sparse_graph)
+
+
 def test_an_extended_graph_is_predicted_like_one_built_at_once(sparse_graph):
     model = build(sparse_graph)
     new = sparse_graph.features[[4, 9]]

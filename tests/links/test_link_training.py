@@ -226,3 +226,21 @@ def test_vectors_from_edges_alone_are_read_from_the_same_edges(planted):
     assert np.isfinite(fitted.predict_proba([[0, 1]])).all()
     assert not math.isnan(judge(run, planted).scores["auc"])
     assert MODELS["netmf"].model.reads_features is False
+
+
+@pytest.mark.parametrize("decoder", ["dot", "cosine", "bilinear", "mlp"])
+def test_results_that_overflow_are_refused(planted, decoder):
+    """The vectors of all are finite; their products are not."""
+    model = make_link_setup("gcn", graph=planted, settings={**QUICK, "decoder": decoder}).build(planted, 0)
+    vectors = encode(model, planted)
+    with torch.no_grad():
+        for weight in (*model.decoder.parameters(), vectors):
+            weight.fill_(3e38)
+    message = r"^the scores of some pairs are not finite: the weights or the features are too large to compute with; "
+    with pytest.raises(GraphError, match=message):
+        list(suggest_links(model, vectors, planted, np.arange(2), top=3))
+    with torch.no_grad():
+        for weight in model.encoder.parameters():
+            weight.fill_(3e38)
+    with pytest.raises(GraphError, match=r"^the (vectors of some nodes of 'groups'|scores of some pairs) are not"):
+        predict_pairs(model, planted, [[0], [1]])

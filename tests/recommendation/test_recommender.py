@@ -74,6 +74,21 @@ def test_lists_leave_out_the_past_and_are_ordered(fitted, log):
     assert len(fitted.recommend("u4", top=500)) == 40 - len(past)
 
 
+def test_results_that_overflow_are_refused(log):
+    fitted = fit_recommender(log, settings={**QUICK, "epochs": 1})
+    user = log.users.names[0]
+    with torch.no_grad():
+        for weight in fitted.encoder.parameters():
+            weight.fill_(1e15)
+    with pytest.raises(GraphError, match=r"^the (scores|vectors) of some \w+ are not finite: the weights or the "):
+        fitted.recommend(user)
+    with torch.no_grad():
+        for weight in fitted.encoder.parameters():
+            weight.fill_(3e38)
+    with pytest.raises(GraphError, match=r"^the vectors of some users are not finite: the weights or the features "):
+        fitted.with_log(log).recommend(user)
+
+
 def test_new_users_and_items_are_judged_by_features_and_first_interactions(fitted, log):
     items = pd.DataFrame({"item": ["i100", "i101", "i102"], "kind": ["kind 1", "kind 2", "kind 0"]})
     users = pd.DataFrame({"user": ["u200", "u201"], "town": ["town 2", "town 0"]})

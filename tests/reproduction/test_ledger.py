@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from nfcgcn.errors import NFCError
 from nfcgcn.reproduction.ledger import FILE, Ledger, LedgerError, key_of, read
 
 RECORD = {
@@ -143,7 +144,8 @@ def test_a_record_that_is_not_a_run_is_not_written(tmp_path):
 def test_what_is_no_file_is_refused_at_once(tmp_path, name, kind):
     path = tmp_path / name
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
-    with pytest.raises(LedgerError, match=f"^{re.escape(str(path))} is not a regular file$"):
+    what = "not a regular file$" if kind == "pipe" else "a link, which nfcgcn does not write to; remove it$"
+    with pytest.raises(NFCError, match=f"^{re.escape(str(path))} is {what}"):
         Ledger(tmp_path)
     if name == FILE:
         with pytest.raises(LedgerError, match=f"^{re.escape(str(path))} is not a regular file$"):

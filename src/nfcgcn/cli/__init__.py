@@ -110,6 +110,11 @@ def main() -> None:
         finally:
             if sys.stdout is not None and not sys.stdout.closed:
                 sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
+    except KeyboardInterrupt:  # while modules are loaded; commands have their own answers
+        if debug:
+            raise
+        print("interrupted; nothing was done", file=sys.stderr)
+        sys.exit(130)
     except Exception as error:
         line = _explain(error)
         if debug or line is None:
@@ -130,6 +135,8 @@ def _explain(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, BrokenPipeError):
         return ""
+    if isinstance(error, OSError) and error.errno is None:  # no file: a library that could not be loaded
+        return one_line(error)
     if isinstance(error, OSError):
         where = f" {os.fsdecode(error.filename)}" if error.filename is not None else " the output"
         return f"cannot read or write{where}: {error.strerror or error}"

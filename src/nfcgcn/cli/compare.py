@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nfcgcn import files
-from nfcgcn.cli.console import DEVICES, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
+from nfcgcn.cli.console import DEVICES, MOST_SEED, MOST_SEEDS, Lines, among, app, err, interruptible, make_table, out
 from nfcgcn.cli.report import COMPARISON, write_comparison_page
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config.registry import MODELS, PRESETS
@@ -42,7 +42,9 @@ def compare(
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs per model, each with its own seed.")
     ] = 10,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run, and of the choice.")] = 0,
+    first_seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run, and of the choice.")
+    ] = 0,
     split: Annotated[
         str | None, typer.Option(help="fastgcn, planetoid, per-class, ratio or given.", autocompletion=among(RULES))
     ] = None,
@@ -84,8 +86,8 @@ def compare(
         settings["split"] = split
     chosen = choose_device(device)
     folder = folder or Path("runs") / f"compare-{source.name}"
-    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
-        files.check_writable(path)
+    for path in (files.in_folder(folder, COMPARISON), *([json_file] if json_file else [])):
+        files.check_writable(path, [file for each in sources for file in each.inputs()])
     graphs = [each.load(taken) for each, taken in zip(sources, options, strict=True)]
     for graph in graphs:
         err.print(str(graph), highlight=False, markup=False)
@@ -118,7 +120,7 @@ def _finish(result: Comparison, folder: Path, json_file: Path | None) -> None:
     if not result.rows:
         raise NFCError("no model could be trained; see the lines above")
     text = files.to_json(result.values)
-    for path in (folder / COMPARISON, *([json_file] if json_file else [])):
+    for path in (files.in_folder(folder, COMPARISON), *([json_file] if json_file else [])):
         files.write_text(path, text)
     _print(result)
     write_comparison_page(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -48,11 +49,11 @@ def explain_run(
         raise ConfigError("say which node with --node ID, or ask about every class with --global")
     if every_class and class_name is not None:
         raise ConfigError("--class goes with --node; --global explains every class")
-    if out_file is not None:
-        if out_file.suffix.lower() not in SUFFIXES:
-            raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
-        files.check_writable(out_file)
+    if out_file is not None and out_file.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got '{out_file.name}'")
     saved = checkpoint.load_run(run)
+    if out_file is not None:
+        files.check_writable(out_file, source.inputs(saved))
     graph = read_graph(saved, source, [])
     if node is None:
         with err.status("explaining every class"):
@@ -76,7 +77,8 @@ def explain_run(
     out.print(Text(write_cell(reasons.title), style="bold"), soft_wrap=True)
     for name, value, more in reasons.cards:
         out.print(Text(write_cell(f"{name}: {value} ({more})")), soft_wrap=True)
-    table = make_table(*reasons.columns)
+    # Short lines in the headings, so that the table fits a terminal of 80 columns and no heading is cut.
+    table = make_table(*(textwrap.fill(column, 10, break_long_words=False) for column in reasons.columns))
     for row in reasons.top:
         table.add_row(*(Text(write_cell(cell)) for cell in row))
     out.print(table)

@@ -49,11 +49,11 @@ def explore(
     from nfcgcn.explore import Explorer, Server, Subject, page_file, to_gexf
     from nfcgcn.reports import EXPLORED
 
-    if out_file is not None:
-        if out_file.suffix.lower() not in SUFFIXES:
-            raise ConfigError(f"--out must end in {' or '.join(SUFFIXES)}, got '{out_file.name}'")
-        files.check_writable(out_file)
+    if out_file is not None and out_file.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--out must end in {' or '.join(SUFFIXES)}, got '{out_file.name}'")
     saved, source = _take_run(run, source)
+    if out_file is not None:
+        files.check_writable(out_file, source.inputs(saved))
     graph = source.load() if saved is None else read_graph(saved, source, [])
     explorer = Explorer(Subject(graph, saved, draws), folder=None if saved is None else saved.folder)
     first = None if node is None else graph.find_node(node)

@@ -44,6 +44,10 @@ class LogSource:
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the files of MovieLens-100K.")] = None
     download: Annotated[bool, typer.Option("--download", help="Fetch MovieLens-100K if it is not there.")] = False
 
+    def inputs(self) -> list[Path]:
+        """Return the tables of the user's own that are read. No output may be one."""
+        return [path for path in (self.interactions, self.users, self.items) if path is not None]
+
     def load(self) -> tuple[Interactions, dict[str, Any]]:
         """Read the log; also return how it was read, for the run's folder."""
         if (self.dataset is None) == (self.interactions is None):

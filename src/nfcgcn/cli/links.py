@@ -18,7 +18,9 @@ import typer
 from nfcgcn import files
 from nfcgcn.cli.console import (
     DEVICES,
+    MOST_SEED,
     MOST_SEEDS,
+    Application,
     Lines,
     among,
     app,
@@ -54,7 +56,7 @@ from nfcgcn.links.training import LinkEpoch
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
-links = typer.Typer(
+links = Application(
     help="Predict which nodes should be linked: train, predict pairs, suggest missing links.", no_args_is_help=True
 )
 app.add_typer(links, name="links")
@@ -87,7 +89,7 @@ def train(
         ),
     ] = "nfc-gcn",
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first run.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first run.")] = 0,
     time: Annotated[
         str | None, typer.Option(help="Column of edges with their time: train on the oldest, test on the newest.")
     ] = None,
@@ -113,7 +115,7 @@ def train(
     folder = out_dir or Path("runs") / f"{source.name}-links-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs(), outside=folder)
     graph, tables = source.load(options), source.remember()
     setup = make_link_setup(model, dataset=source.dataset, graph=graph, settings=settings)
     splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds
@@ -180,7 +182,7 @@ def predict(
     """
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file:
-        files.check_writable(out_file)
+        files.check_writable(out_file, [*source.inputs(saved), pairs_file])
     pairs = read_pairs(pairs_file, graph)
     known = np.isin(pair_keys(pairs, graph.num_nodes), pair_keys(pairs_of(graph), graph.num_nodes))
     found = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
@@ -228,7 +230,7 @@ def suggest(
             raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write a .csv file")
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file is not None:
-        files.check_writable(out_file)
+        files.check_writable(out_file, source.inputs(saved))
     nodes = np.arange(graph.num_nodes) if node is None else np.array([graph.find_node(node)])
     vectors = encode(saved.model, graph, _edges_read(saved, read), device=chosen)
     blocks = suggest_links(saved.model, vectors, graph, nodes, top=top)

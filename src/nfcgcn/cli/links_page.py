@@ -15,7 +15,7 @@ from nfcgcn.reports import LinksPage, render_links
 
 def write_links_page(folder: Path) -> None:
     """Write the page of a run and print where it is."""
-    path = folder / "report.html"
+    path = files.in_folder(folder, "report.html")
     files.check_writable(path)
     outcome = load_link_outcome(folder)
     with files.parsing(folder / RESULT, "result"):

@@ -13,7 +13,9 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import (
+    MOST_SEED,
     MOST_SEEDS,
+    Application,
     Lines,
     app,
     err,
@@ -38,7 +40,7 @@ from nfcgcn.recommendation.training import Epoch
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
 
-recommend = typer.Typer(
+recommend = Application(
     help="Train on who liked what, suggest items to users, compare recommenders.", no_args_is_help=True
 )
 app.add_typer(recommend, name="recommend")
@@ -65,7 +67,7 @@ def train_recommender(
     split: Split = "random",
     share: Share = None,
     top: Top = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED)] = 0,
     assignments: Settings = None,
     device: Device = "auto",
     out_dir: Annotated[
@@ -84,7 +86,7 @@ def train_recommender(
     folder = out_dir or Path("runs") / f"{name}-recommend-{model}-{datetime.now():%Y%m%d-%H%M%S}"
     files.check_free(folder, force=force)
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs(), outside=folder)
     log, reading = source.load()
     parts = split_log(log, cast(Rule, split), share=share, seed=seed)
     with interruptible() as interruption:
@@ -130,7 +132,7 @@ def recommend_for(
     if out_file is not None:
         if out_file.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"--out must end in .csv or .parquet, got '{out_file.name}'")
-        files.check_writable(out_file)
+        files.check_writable(out_file, filter(None, (add_interactions, add_users, add_items)))
     recommender = load_recommender(run)
     if add_interactions or add_users or add_items:
         added = {"interactions": add_interactions, "users": add_users, "items": add_items}
@@ -165,7 +167,7 @@ def evaluate(
     share: Share = None,
     top: Top = 10,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of splits, each with its own seed.")] = 1,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first split.")] = 0,
+    first_seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of the first split.")] = 0,
     assignments: Settings = None,
     device: Device = "auto",
     json_file: Annotated[
@@ -179,7 +181,7 @@ def evaluate(
     check_models(wanted)
     chosen, settings = choose_device(device), read_assignments(assignments or [])
     if json_file:
-        files.check_writable(json_file)
+        files.check_writable(json_file, source.inputs())
     log, _ = source.load()
     rows: list[dict[str, Any]] = []
 

@@ -13,7 +13,7 @@ from nfcgcn.reports import render_recommendation
 
 def write_recommendation_page(folder: Path) -> None:
     """Write the page of a recommender and print where it is."""
-    path = folder / "report.html"
+    path = files.in_folder(folder, "report.html")
     files.check_writable(path)
     result, epochs = load_result(folder)
     with files.parsing(folder / RESULT, "result"):

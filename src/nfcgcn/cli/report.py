@@ -63,7 +63,7 @@ def write_page(folder: Path, *, device: str | None = None) -> None:
 
 def write_comparison_page(folder: Path) -> None:
     """Write the page of a comparison and print where it is."""
-    path, stored = folder / "comparison.html", folder / COMPARISON
+    path, stored = files.in_folder(folder, "comparison.html"), folder / COMPARISON
     files.check_writable(path)
     with files.parsing(stored, "comparison"):
         html = render_comparison(json.loads(files.read_regular(stored, MOST_BYTES)))

@@ -64,7 +64,7 @@ def reproduce(
     if dry_run:
         _show_plan(remaining(tasks, folder, chosen), chosen, jobs)
         return
-    files.check_writable(folder / "report.html")
+    files.check_writable(files.in_folder(folder, "report.html"))
     with interruptible() as interruption:
         try:
             with _ProgressBar() as progress:

@@ -17,7 +17,7 @@ MOST_CLASSES = 1000
 
 def write_run_page(folder: Path) -> None:
     """Write the page of a run and print where it is."""
-    path = folder / "report.html"
+    path = files.in_folder(folder, "report.html")
     files.check_writable(path)
     outcome = checkpoint.load_outcome(folder)
     scored, names = outcome.scored, outcome.class_names

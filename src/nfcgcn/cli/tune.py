@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from nfcgcn import files
 from nfcgcn.cli.console import (
     DEVICES,
+    MOST_SEED,
     MOST_SEEDS,
     Lines,
     among,
@@ -82,7 +83,9 @@ def tune(
             min=1, max=MOST_SEEDS, help="Most runs per trial, each with its own seed; poor trials stop earlier."
         ),
     ] = tuning.SEEDS,
-    first_seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the split and the first run.")] = 0,
+    first_seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST_SEED, help="The seed of the split and the first run.")
+    ] = 0,
     test_seeds: Annotated[
         int,
         typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from nfcgcn.data.formats import from_frames
 from nfcgcn.data.formats.edges import plain_ids
 from nfcgcn.data.formats.encoding import check_encoding
+from nfcgcn.data.formats.labels import refuse_several
 from nfcgcn.data.formats.values import cells_of
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Ints
@@ -80,7 +82,23 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
         raise GraphError(f"edges in a frame join nodes by id, so X must be a frame too, got {type(nodes).__name__}")
     target = getattr(y, "name", None)
     ignore = [target] if encoding is None and isinstance(target, str) and target in list(nodes.columns) else []
-    return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    try:
+        return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    except GraphError as error:
+        if encoding is not None:
+            raise
+        remedy = "options are for nfcgcn.from_frames(nodes, edges, ...), whose graph NFCClassifier(graph) takes"
+        raise GraphError(f"{error}; {remedy}") from error
+
+
+def refuse_told_labels(y: Any, graph: Graph) -> None:
+    """Refuse a column of labels that the features of the graph were made of: every score would be too good."""
+    name = getattr(y, "name", None)
+    if isinstance(name, str) and any(column["name"] == name for column in (graph.encoding or {}).get("columns", ())):
+        raise GraphError(
+            f"`y` is the column '{name}', which is among the features of the graph too; read the graph with "
+            f"label='{name}', or leave the column out with ignore='{name}'"
+        )
 
 
 def _ids_of(X: Any, graph: Graph) -> npt.NDArray[Any] | None:  # noqa: N803
@@ -156,6 +174,8 @@ def read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], I
         assert_all_finite(y, allow_nan=True, input_name="y")
     given = plain(y[known])
     check_classification_targets(given)
+    if given.dtype.kind == "U":
+        refuse_several(Counter(given.tolist()), "`y`")
     classes, labels = np.unique(given, return_inverse=True)
     nodes, first, back = np.unique(rows[known], return_index=True, return_inverse=True)
     clash = np.flatnonzero(labels != labels[first][back])

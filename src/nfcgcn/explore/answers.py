@@ -18,6 +18,7 @@ from nfcgcn.explore.scene import describe_scene, is_whole, search
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.explore.what_if import what_if
 from nfcgcn.inference.explanation import ClassExplanation, explain_classes
+from nfcgcn.kernels.threads import one_pool
 
 MOST_KEPT = 500
 """Answers that are kept for the next time."""
@@ -64,7 +65,7 @@ class Explorer:
             raise ConfigError("the model has no node-feature convolution, and so no filters")
         way, keeps = self._ways[kind]
         key = repr(sorted(question.items())) if keeps else ""
-        with self._lock:
+        with self._lock, one_pool():
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]

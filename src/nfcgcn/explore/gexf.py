@@ -17,7 +17,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def to_gexf(explorer: Explorer) -> str:
-    """Return the graph as GEXF 1.3: class, prediction, confidence, degree and part of the split of each node."""
+    """Return the graph as GEXF 1.3: class, prediction, confidence, degree and split of nodes, weights of edges."""
     return "\n".join(_lines(explorer)) + "\n"
 
 
@@ -55,8 +55,10 @@ def _lines(explorer: Explorer) -> Iterator[str]:
     yield "<edges>"
     pairs = graph.adjacency.tocoo()
     one_way = pairs.row < pairs.col
-    for number, (one, other) in enumerate(zip(pairs.row[one_way].tolist(), pairs.col[one_way].tolist(), strict=True)):
-        yield f'<edge id="{number}" source="{one}" target="{other}"/>'
+    ends = (part[one_way].tolist() for part in (pairs.row, pairs.col, pairs.data))
+    for number, (one, other, size) in enumerate(zip(*ends, strict=True)):
+        weight = f' weight="{size:.6g}"' if graph.is_weighted else ""
+        yield f'<edge id="{number}" source="{one}" target="{other}"{weight}/>'
     yield "</edges>"
     yield "</graph>"
     yield "</gexf>"

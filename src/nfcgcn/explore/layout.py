@@ -51,7 +51,7 @@ def positions(subject: Subject, folder: Path | None = None) -> dict[str, Array]:
         found["learned"] = arrange(_nearest(_representation(subject)))
     if folder is not None:
         with suppress(NFCError):  # in a folder that cannot be written to, they are computed again next time
-            files.write_bytes(folder / CACHE, safetensors.numpy.save({**found, "key": key}))
+            files.write_bytes(files.in_folder(folder, CACHE), safetensors.numpy.save({**found, "key": key}))
     return found
 
 

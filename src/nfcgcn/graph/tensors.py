@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 import torch
 
+from nfcgcn.errors import GraphError
+
+ROWS = 2**16
+"""Rows that are looked at together."""
+
 
 class WeightedEdges(NamedTuple):
     """Edges with weights: what models take in place of ``edge_index`` where a graph has weights."""
@@ -30,6 +35,15 @@ Edges = torch.Tensor | WeightedEdges
 def edge_parts(edges: Edges) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return ``edge_index [2, E]`` and the weights ``[E]``, or None for edges that all count the same."""
     return edges if isinstance(edges, WeightedEdges) else (edges, None)
+
+
+def check_finite(results: torch.Tensor, what: str) -> None:
+    """Refuse results that overflowed, which would look like an answer; `what` names them."""
+    if not all(rows.isfinite().all() for rows in torch.split(results, ROWS)):
+        raise GraphError(
+            f"{what} are not finite: the weights or the features are too large to compute with; train again, or "
+            "scale the features"
+        )
 
 
 @contextmanager

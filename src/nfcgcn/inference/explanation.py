@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
-from nfcgcn.graph import Graph, Ints
+from nfcgcn.graph import Graph, Ints, check_finite
 from nfcgcn.inference.feature_path import Doubles, FeaturePath, MapPath, Point, prepare_path
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.memory import enough_memory
@@ -163,6 +163,8 @@ class Explainer:
             raise GraphError(f"`node` must be between 0 and {graph.num_nodes - 1}, got {node}")
         path = self._make_path(np.array([node]))
         scores = _model_scores(model, graph, np.array([node]))[0]
+        what = f"the scores of node {node} and their reasons"
+        check_finite(scores, what)
         predicted = int(scores.argmax())
         target = predicted if target is None else target
         if not 0 <= target < len(scores):
@@ -171,6 +173,8 @@ class Explainer:
         slots, own_map = path.own_map(node, integral.points) if isinstance(path, MapPath) else (None, None)
         contributions = path.contributions(integral.points)
         score = float(scores[target])
+        error = score - integral.baseline - float(contributions.sum())
+        check_finite(torch.tensor([error]), what)
         return Explanation(
             graph=graph,
             node=node,
@@ -183,7 +187,7 @@ class Explainer:
             own_map=own_map,
             hops=path.hops,
             method=integral.method,
-            error=score - integral.baseline - float(contributions.sum()),
+            error=error,
             features=sp.csr_array(graph.features),
             probabilities=(scores.double() / model.temperature).softmax(0).numpy(),
         )
@@ -223,6 +227,8 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
     nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)
     path = prepare_path(model, graph)(nodes)
     scores = _model_scores(model, graph, nodes)
+    what = f"the scores of some nodes of '{graph.name}' and their reasons"
+    check_finite(scores, what)
     classes = []
     for target in range(scores.shape[1]):
         chosen = (scores.argmax(1) == target).nonzero().squeeze(1)
@@ -233,6 +239,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
         contributions = np.asarray(path.contributions(integral.points).sum(axis=0)).ravel()
         score = float(scores[chosen, target].mean())
         error = score - integral.baseline - float(contributions.sum())
+        check_finite(torch.tensor([error]), what)
         classes.append(
             ClassExplanation(target, len(chosen), score, integral.baseline, contributions, integral.method, error)
         )

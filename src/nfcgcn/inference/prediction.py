@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, NFCError, unknown
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Floats, Graph, Ints, check_finite
 from nfcgcn.inference.pieces import Layer, compute, in_pieces
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.memory import enough_memory
@@ -60,7 +60,7 @@ def predict(model: NodeClassifier, graph: Graph, *, device: torch.device | str =
     >>> predict(nfcgcn.GCN(50, 8, 2, 7), graph).shape
     (200,)
     """
-    classes: Ints = _scores(model, graph, device).argmax(1).cpu().numpy()
+    classes: Ints = _finite_scores(model, graph, device).argmax(1).cpu().numpy()
     return classes
 
 
@@ -93,6 +93,13 @@ def _scores(model: NodeClassifier, graph: Graph, device: torch.device | str) -> 
     return scores
 
 
+def _finite_scores(model: NodeClassifier, graph: Graph, device: torch.device | str) -> Tensor:
+    """Return them if they are numbers to predict by."""
+    scores = _scores(model, graph, device)
+    check_finite(scores, f"the class scores of some nodes of '{graph.name}'")
+    return scores
+
+
 @enough_memory()
 @one_pool()
 @torch.no_grad()
@@ -117,12 +124,12 @@ def predict_proba(
         raise ConfigError(f"`draws` must be at least 1, got {draws}")
     samplers = [part for part in model.modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     num_draws = draws if samplers else 1
-    mean = softmax(model, _scores(model, graph, device))
+    mean = softmax(model, _finite_scores(model, graph, device))
     squares = np.zeros_like(mean)
     # Welford's recurrence: probabilities that never change have a deviation of exactly 0.
     for draw in range(1, num_draws):
         with _drawn(samplers, draw):
-            probabilities = softmax(model, _scores(model, graph, device))
+            probabilities = softmax(model, _finite_scores(model, graph, device))
         change = probabilities - mean
         mean += change / (draw + 1)
         squares += change * (probabilities - mean)
@@ -136,7 +143,7 @@ def predict_draw(model: NodeClassifier, graph: Graph, draw: int) -> npt.NDArray[
     """Return the class probabilities of every node for one of the model's draws, ``[N, C]``; draw 0 is evaluation's."""
     samplers = [part for part in model.eval().modules() if isinstance(part, NodeFeatureConv | SampledClassifier)]
     with _drawn(samplers, draw):
-        return softmax(model, _scores(model, graph, "cpu"))
+        return softmax(model, _finite_scores(model, graph, "cpu"))
 
 
 @enough_memory()
@@ -161,7 +168,9 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
             f"a {type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
         )
     if in_pieces(model, graph):
-        return compute(model, graph, layer=layer, device=device)
+        pieces = compute(model, graph, layer=layer, device=device)
+        check_finite(torch.from_numpy(pieces), f"the vectors of some nodes of '{graph.name}'")
+        return pieces
     model.to(device).eval()
     x, edge_index = graph.x.to(device), model.edges_of(graph).to(device)
     if layer == "first":
@@ -176,6 +185,7 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
         h = model(x, edge_index)
     check_size(*h.shape)
     dense = h if h.layout == torch.strided else h.to_dense()
+    check_finite(dense, f"the vectors of some nodes of '{graph.name}'")
     return np.ascontiguousarray(dense.cpu().numpy(), dtype=np.float32)
 
 

@@ -19,19 +19,24 @@ BLOCK = 2**20
 def remember_tables(nodes: Path, edges: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return paths and checksums of the files of a graph, and the `options` that they were read with.
 
+    For `nodes` see :func:`files_of`.
+    """
+    found = files_of(nodes, edges)
+    files = {name: {"path": str(path.resolve()), "sha256": _sha256(path)} for name, path in found.items()}
+    return {**files, "options": dict(options)}
+
+
+def files_of(nodes: Path, edges: Path | None) -> dict[str, Path]:
+    """Return the files of nodes and of edges.
+
     `nodes` is a table, a folder with tables, a file that holds the whole graph, or a store, whose `meta.json` has the
     checksums of all its files.
     """
     if is_store(nodes):
-        nodes = meta_of(nodes)
-    elif is_folder(nodes):
+        return {"nodes": meta_of(nodes)}
+    if is_folder(nodes):
         nodes, edges = find_tables(nodes)
-    files = {
-        name: {"path": str(path.resolve()), "sha256": _sha256(path)}
-        for name, path in (("nodes", nodes), ("edges", edges))
-        if path is not None
-    }
-    return {**files, "options": dict(options)}
+    return {"nodes": nodes} if edges is None else {"nodes": nodes, "edges": edges}
 
 
 def remembered_paths(memory: Mapping[str, Any]) -> tuple[Path, Path | None]:

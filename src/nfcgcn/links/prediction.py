@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.graph import Graph, Ints
+from nfcgcn.graph import Graph, Ints, check_finite
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.links.model import LinkModel
 from nfcgcn.links.scores import Doubles
@@ -46,6 +46,7 @@ def encode(model: LinkModel, graph: Graph, read: Ints | None = None, *, device: 
     model.to(device).eval()
     seen = graph if read is None else with_edges(graph, read)
     vectors: Tensor = model(graph.x.to(device), model.encoder.edges_of(seen).to(device))
+    check_finite(vectors, f"the vectors of some nodes of '{graph.name}'")
     return vectors
 
 
@@ -84,7 +85,9 @@ def predict_pairs(
         known = pairs_of(graph)
         asked = np.isin(pair_keys(known, graph.num_nodes), pair_keys(pairs, graph.num_nodes))
         read = known[:, ~asked]
-    return probabilities(score_pairs(model, encode(model, graph, read, device=device), pairs))
+    scores = score_pairs(model, encode(model, graph, read, device=device), pairs)
+    check_finite(torch.from_numpy(scores), "the scores of some pairs")
+    return probabilities(scores)
 
 
 def check_pairs(pairs: npt.NDArray[np.generic], graph: Graph) -> Ints:
@@ -129,7 +132,9 @@ def _suggest_block(model: LinkModel, vectors: Tensor, graph: Graph, nodes: Ints,
     own = vectors[torch.from_numpy(nodes).to(vectors.device)]
     best, chosen = np.zeros((len(nodes), 0), np.float32), np.zeros((len(nodes), 0), np.int64)
     for start in range(0, graph.num_nodes, columns):
-        scores = model.decoder.grid(own, vectors[start : start + columns]).cpu().numpy()
+        grid = model.decoder.grid(own, vectors[start : start + columns])
+        check_finite(grid, "the scores of some pairs")
+        scores = grid.cpu().numpy()
         _leave_out_known(scores, graph, nodes, start)
         numbers = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
         best, chosen = highest(np.concatenate([best, scores], axis=1), np.concatenate([chosen, numbers], axis=1), top)

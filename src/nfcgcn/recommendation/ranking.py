@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from nfcgcn.graph import Floats, Ints
+from nfcgcn.graph import Floats, Ints, check_finite
 from nfcgcn.kernels.products import product
 from nfcgcn.memory import check_memory
 from nfcgcn.randomness import hash_seed, hashed
@@ -74,6 +74,7 @@ def _top(
     for start in range(0, num_users, step):
         stop = min(start + step, num_users)
         scores: Tensor = score(start, stop)  # type: ignore[operator]
+        check_finite(scores, "the scores of some items")
         rows = hidden[start:stop].tocoo()
         scores[torch.from_numpy(rows.row.astype(np.int64)), torch.from_numpy(rows.col.astype(np.int64))] = -torch.inf
         if left_out is not None:

@@ -14,7 +14,7 @@ import torch
 from nfcgcn.config.registry import MODELS, Config, SplitConfig
 from nfcgcn.config.sizes import check_sizes, with_outputs
 from nfcgcn.errors import ConfigError, GraphError
-from nfcgcn.graph import Floats, Graph, Ints
+from nfcgcn.graph import Floats, Graph, Ints, check_finite
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.memory import enough_memory
 from nfcgcn.method.classifier import NodeClassifier
@@ -85,7 +85,10 @@ class Recommender:
     def vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The vectors of all users and of all items."""
         with one_pool():
-            return Network(self.encoder, self.bipartite, next(self.encoder.parameters()).device).vectors()
+            found = Network(self.encoder, self.bipartite, next(self.encoder.parameters()).device).vectors()
+        for vectors, what in zip(found, ("users", "items"), strict=True):
+            check_finite(vectors, f"the vectors of some {what}")
+        return found
 
     def recommend(self, user: str, *, top: int = 10, among: Sequence[str] | None = None) -> list[Suggestion]:
         """List the best items for a user, without those of the user's interactions; fewer if there are no more."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nfcgcn.errors import DatasetError, NFCError
-from nfcgcn.files import read_regular, sync
+from nfcgcn.files import in_folder, read_regular, sync
 from nfcgcn.settings import one_line
 
 FILE = "cells.jsonl"
@@ -144,8 +144,9 @@ class Ledger:
         self.path = folder / FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = self.path.open("a+b", buffering=0)
-            self._locks: BinaryIO = (folder / LOCK).open("a+b", buffering=0)
+            lines, locks = in_folder(folder, FILE), in_folder(folder, LOCK)
+            self._file: BinaryIO = lines.open("a+b", buffering=0)
+            self._locks: BinaryIO = locks.open("a+b", buffering=0)
             sync(folder)
         except OSError as error:
             raise LedgerError(f"cannot write to {folder}: {error.strerror or error}") from error

@@ -130,11 +130,11 @@ def write_report(folder: Path, *, experiments: Sequence[Experiment] | None = Non
         raise ConfigError(f"{folder} has no results; run `nfcgcn reproduce all --out {folder}` first")
     page = reproduce_page(records, experiments=experiments, device=device)
     drawn = {f"{section.experiment.name}.svg": section.svg for section in page.sections if section.svg}
-    figures = folder / "figures"
+    figures = files.in_folder(folder, "figures")
     for name, svg in drawn.items():
-        files.write_text(figures / name, svg)
-    files.write_text(folder / "report.md", to_markdown(page))
-    files.write_text(folder / "report.html", render(page))
+        files.write_text(files.in_folder(figures, name), svg)
+    files.write_text(files.in_folder(folder, "report.md"), to_markdown(page))
+    files.write_text(files.in_folder(folder, "report.html"), render(page))
     for old in figures.glob("*.svg"):
         if old.name not in drawn:
             old.unlink()

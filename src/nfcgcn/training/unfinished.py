@@ -169,9 +169,9 @@ class Unfinished:
         try:
             if not self._begun:
                 series = {"format": FORMAT, "identity": self.identity, "notes": self.notes}
-                files.write_text(self.folder / SERIES, files.to_json(series))
+                files.write_text(files.in_folder(self.folder, SERIES), files.to_json(series))
                 self._begun = True
-            with files.new_file(self._path(seed)) as file:
+            with files.new_file(files.in_folder(self.folder, self._path(seed).name)) as file:
                 file.writelines([digest.hexdigest().encode() + b"\n", *content])
         except WriteError as error:
             self._failed = True

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import MOST_CATEGORIES, to_numbers
+from nfcgcn.data.formats.columns import MOST_CATEGORIES, NOT_A_NUMBER, to_numbers
 from nfcgcn.data.formats.table import MISSING, Cells
-from nfcgcn.errors import GraphError, NFCWarning, option
+from nfcgcn.errors import GraphError, NFCWarning, counted, option
 from nfcgcn.graph import Ints, Split
 
 FEW = 10
@@ -32,7 +32,7 @@ def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
     """Return the classes in order, from how often each occurs; see :func:`learn_classes`."""
     if not counts:
         return None
-    _refuse_several(counts, where)
+    refuse_several(counts, where)
     total = counts.total()
     numbers = to_numbers(list(counts))
     numeric = bool(np.isfinite(numbers).all())
@@ -55,12 +55,24 @@ def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
             f"every label in {where} is '{next(iter(counts))}': there is nothing to tell apart; "
             f"choose another column with {option('label')}"
         )
+    _warn_of_missing(counts, where)
     order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
     classes = list(counts)
     return tuple(classes[i] for i in order)
 
 
-def _refuse_several(counts: Counter[str], where: str) -> None:
+def _warn_of_missing(counts: Counter[str], where: str) -> None:
+    """Warn of classes whose name often means that there is none: in a column of numbers it would be an empty cell."""
+    doubtful = [f"'{name}' ({counted(counts[name], 'row')})" for name in sorted(counts) if name in NOT_A_NUMBER]
+    if doubtful:
+        warnings.warn(
+            f"{where} has the class {' and '.join(doubtful)}; empty these cells if they mean that there is no label",
+            NFCWarning,
+            stacklevel=2,
+        )
+
+
+def refuse_several(counts: Counter[str], where: str) -> None:
     """Refuse cells that name several classes, such as "a;b": their parts come back in other cells."""
     for separator in SEPARATORS:
         parts = {name: {part.strip() for part in name.split(separator)} for name in counts}
@@ -72,9 +84,9 @@ def _refuse_several(counts: Counter[str], where: str) -> None:
         else:
             telling = [name for name in several if any(often[part] > 1 for part in parts[name])]
         if telling:
-            rows = sum(counts[name] for name in several)
+            rows = counted(sum(counts[name] for name in several), "row")
             raise GraphError(
-                f"{where} names several classes in {rows} rows, such as '{telling[0][:40]}'; nfcgcn learns one class "
+                f"{where} names several classes in {rows}, such as '{telling[0][:40]}'; nfcgcn learns one class "
                 f"per node: keep the main one, replace '{separator}' by + to make each combination a class, or train "
                 "one model per class on a column of yes and no"
             )

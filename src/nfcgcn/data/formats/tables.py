@@ -78,9 +78,14 @@ def read_tables(
     the same, in the same order, and columns need not be named again. Texts and words that are not among the features
     are left out, with a warning that counts them.
     """
+    problems, tables = Problems(), []
+    for path in (nodes, *([] if edges is None else [edges])):
+        with problems.gather():
+            tables.append(open_table(Path(path)))
+    problems.check()
     return graph_of_tables(
-        open_table(Path(nodes)),
-        None if edges is None else open_table(Path(edges)),
+        tables[0],
+        None if edges is None else tables[1],
         id=id,
         label=label,
         text=text,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.errors import DatasetError
-from nfcgcn.files import parsing, read_regular, reading
+from nfcgcn.files import open_regular, parsing, read_regular, reading
 
 META, NAMES, NODE_NAMES = "meta.json", "names.json", "node_names.arrow"
 FORMAT, VERSION = "nfcgcn store", 1
@@ -93,9 +93,9 @@ class Meta:
 def is_store(path: Path) -> bool:
     """Return whether `path` is the folder of a store, or the `meta.json` in it."""
     try:
-        with meta_of(path).open("rb") as file:
+        with open_regular(meta_of(path), MAX_META) as file:
             return FORMAT.encode() in file.read(200)
-    except OSError:
+    except (OSError, ValueError, DatasetError):
         return False
 
 

@@ -105,6 +105,11 @@ export async function fill(place, work) {
   place.replaceChildren(...children.filter((child) => child !== null && child !== undefined).map((child) => (child instanceof Node ? child : String(child))));
 }
 
+/** Wait. @param {number} milliseconds @returns {Promise<void>} */
+export function pause(milliseconds) {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}
+
 /** Tell a screen reader. @param {string} text */
 export function tell(text) {
   find("status").textContent = text;

@@ -22,8 +22,8 @@ export class FiltersView {
       const rows = all.filters.map((/** @type {any} */ f) => [make("th", { scope: "row" }, make("button", { type: "button", class: "node", onclick: () => this.choose(all, f.filter) }, `filter ${f.filter}`)), write(f.answer), write(f.size)]);
       this.choose(all, all.filters[0].filter);
       return [make("h2", {}, "What the filters look for"),
-        make("p", { class: "muted" }, `Each filter reads ${all.slots} slots and ${all.kernel_size} features at a time, and moves on by ${all.stride}. The same weights are used at every place, so a filter has no features of its own: it looks for a pattern of neighbouring columns.`),
-        this.detail, make("h3", {}, "All filters"), table("All filters", ["Filter", ">Mean of its strongest answers", ">Size of its weights"], rows)];
+        make("p", { class: "muted" }, `Each filter reads ${all.slots === 1 ? "1 slot" : `${all.slots} slots`} (${all.slots === 1 ? "a row" : "rows"} of a feature map) and ${all.kernel_size} features at a time, and moves on by ${all.stride}. The same weights are used at every place, so a filter has no features of its own: it looks for a pattern of neighbouring features.`),
+        this.detail, make("h3", {}, "All filters"), table("All filters", ["Filter", ">Its largest answer, mean over nodes", ">Length of its weights"], rows)];
     });
   }
 

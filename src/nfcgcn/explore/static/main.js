@@ -1,5 +1,5 @@
 // The page: scene, picture, controls and views, and what happens when a node is chosen.
-import { find, make, tell } from "./elements.js";
+import { find, make, pause, tell } from "./elements.js";
 import { ask, gexf, isFile, start } from "./source.js";
 import { groupings } from "./colours.js";
 import { Picture } from "./picture.js";
@@ -8,6 +8,8 @@ import { NodeView } from "./node.js";
 import { WhatIfView } from "./what_if.js";
 import { FiltersView } from "./filters.js";
 import { MistakesView } from "./mistakes.js";
+
+const SOON = 100; // milliseconds that what is known of a node waits for the reasons
 
 class App {
   /** @param {any} scene */
@@ -79,7 +81,7 @@ class App {
       this.hidden.clear();
       this.paint();
     });
-    options("positions", Object.keys(scene.positions).map((key) => [key, key === "learned" ? "learned representation" : "structure"]), this.positions, (value) => {
+    options("positions", Object.keys(scene.positions).map((key) => [key, key === "learned" ? "nodes alike to the model are close" : "joined nodes are close"]), this.positions, (value) => {
       this.positions = value;
       this.picture.move(value);
       this.picture.all();
@@ -93,7 +95,7 @@ class App {
     find("zoom-out").onclick = () => this.picture.zoom(1.5);
     find("zoom-all").onclick = () => this.picture.all();
     find("title").append(make("small", {}, ` · ${scene.num_nodes.toLocaleString("en")} nodes, ${scene.num_edges.toLocaleString("en")} edges`));
-    if (gexf) find("export").append(make("a", { href: gexf, download: "graph.gexf" }, "Save for Gephi"));
+    if (gexf) find("export").append(make("a", { href: gexf, download: "graph.gexf" }, "Save as GEXF, for Gephi"));
   }
 
   /** Draw the scene anew. */
@@ -137,7 +139,7 @@ class App {
       this.paint();
       find(`legend-${group}`)?.focus();
     };
-    find("legend").replaceChildren(...way.groups.flatMap((group, g) => counts[g] ? [make("button", { type: "button", id: `legend-${g}`, "aria-pressed": String(!this.hidden.has(g)), onclick: toggle(g) }, make("i", { "--colour": group.colour }), `${group.name} `, make("small", { class: "muted" }, counts[g]))] : []));
+    find("legend").replaceChildren(...way.groups.flatMap((group, g) => counts[g] ? [make("button", { type: "button", id: `legend-${g}`, "aria-pressed": String(!this.hidden.has(g)), title: "Hide or show these nodes", onclick: toggle(g) }, make("i", { "--colour": group.colour }), `${group.name} `, make("small", { class: "muted" }, counts[g]))] : []));
     const all = this.scene.names.length;
     const text = shown < all ? `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} nodes shown. ` : "";
     find("note").textContent = text + (this.scene.note ? `Drawn: ${this.scene.note}.` : "");
@@ -172,8 +174,13 @@ class App {
   /** Choose a node and show what is known about it. @param {number} id */
   async choose(id, { bring = false, open = false } = {}) {
     const turn = ++this.turn;
+    const target = this.scene.nodes.predicted?.[this.picture.index.get(id) ?? -1];
     try {
-      const node = await ask({ ask: "node", node: id });
+      const asked = ask({ ask: "node", node: id });
+      const reasons = target === undefined ? null : ask({ ask: "why", node: id, target });
+      reasons?.catch(() => undefined); // the view shows what went wrong
+      const node = await asked;
+      if (reasons) await Promise.race([reasons.catch(() => undefined), pause(SOON)]); // all at once is painted once
       if (turn !== this.turn) return;
       if (!this.scene.whole && !isFile) {
         const scene = await ask({ ask: "scene", node: id });
@@ -181,7 +188,7 @@ class App {
         Object.assign(this.scene, scene);
         this.draw();
       }
-      /** @type {NodeView} */ (this.node).show(node);
+      /** @type {NodeView} */ (this.node).show(node, reasons);
       this.whatIf?.show(node);
       this.picture.choose(id, node.neighbours.map((/** @type {any} */ n) => n.node), bring);
       if (open || this.view !== "what-if") this.open("node");

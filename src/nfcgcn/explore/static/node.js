@@ -1,5 +1,5 @@
 // One node, in the steps of the paper's pipeline.
-import { barCell, cards, fill, make, percent, select, signed, step, table, write } from "./elements.js";
+import { barCell, cards, fill, make, percent, select, signed, step, table, tell, write } from "./elements.js";
 import { heatTable } from "./feature_map.js";
 import { ask } from "./source.js";
 
@@ -24,9 +24,9 @@ export class NodeView {
     return make("span", {}, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
   }
 
-  /** @param {any} node the answer about it */
-  show(node) {
-    const maker = node.probabilities ? this.withModel(node) : this.withoutModel(node);
+  /** @param {any} node the answer about it @param {Promise<any> | null} reasons for its class, if they are on their way */
+  show(node, reasons = null) {
+    const maker = node.probabilities ? this.withModel(node, reasons) : this.withoutModel(node);
     this.place.replaceChildren(...maker.filter((part) => part !== null));
     this.place.scrollTop = 0;
   }
@@ -46,24 +46,24 @@ export class NodeView {
   /** @param {any} node */
   withoutModel(node) {
     const note = node.short && this.scene.model !== null ? make("p", { class: "note", role: "note" }, `This file has full answers for ${node.full} nodes, and this is not one of them. \`nfcgcn explore\` answers for every node.`) : null;
-    return [...this.head(node), note, node.columns ? step(1, "The node's columns") : null, this.columns(node), step(node.columns ? 2 : 1, "Neighbours"), this.neighbours(node)];
+    return [...this.head(node), note, node.columns ? step(1, "The node's features") : null, this.columns(node), step(node.columns ? 2 : 1, "Neighbours"), this.neighbours(node)];
   }
 
-  /** @param {any} node */
-  withModel(node) {
+  /** @param {any} node @param {Promise<any> | null} asked */
+  withModel(node, asked) {
     const reasons = make("div", {});
     this.reasons = reasons;
     this.mapPlace = make("div", {});
     this.mapped = null;
-    const parts = [...this.head(node), step(1, "The node's columns"), this.columns(node), step(2, node.map ? "Neighbours, and those drawn into slots" : "Neighbours"), this.neighbours(node)];
+    const parts = [...this.head(node), step(1, "The node's features"), this.columns(node), step(2, node.map ? "Neighbours, and those drawn for the feature map" : "Neighbours"), this.neighbours(node)];
     let number = 3;
     if (node.map) {
-      parts.push(this.slots(node), step(number++, "Feature map"), this.mapPlace, step(number++, "Convolution: windows that answered most"), ...this.windows(node));
+      parts.push(this.slots(node), step(number++, "Feature map"), this.mapPlace, step(number++, "Convolution: the largest answers of the filters"), ...this.windows(node));
       this.map(node, null);
       parts.push(step(number++, "Graph convolutions"), make("p", { class: "muted" }, this.depth(node)));
     }
     parts.push(step(number++, "Class probabilities"), this.probabilities(node), step(number, "Reasons"), this.chooser(node), reasons);
-    this.why(node, node.predicted);
+    this.why(node, node.predicted, asked);
     return parts;
   }
 
@@ -94,7 +94,7 @@ export class NodeView {
   slots(node) {
     const drawn = node.map.slots.filter((/** @type {any} */ s) => !s.own).length;
     const copies = node.map.slots.length - 1 - drawn;
-    return make("p", { class: "muted" }, `The map has ${node.map.slots.length} slots: the node itself, ${drawn} of its ${node.degree} neighbours drawn at random${copies ? `, and ${copies} more of the node itself` : ""}.`);
+    return make("p", { class: "muted" }, `The feature map has ${node.map.slots.length} rows, called slots: the node itself, ${drawn} of its ${node.degree} neighbours, drawn at random${copies ? `, and ${copies} more of the node itself` : ""}.`);
   }
 
   /** Draw the map, coloured by values or by contributions. @param {any} node @param {any} why */
@@ -115,23 +115,35 @@ export class NodeView {
     this.mapped = { node, kind };
     this.mapPlace.replaceChildren(chooser,
       heatTable("Feature map", rows, features.map((/** @type {any} */ f) => f.name.replace(/^feature (?=\d+$)/, "")), shown),
-      make("p", { class: "muted" }, `One row per slot, one column per feature that is not 0 in any of them, in the order of the table.${less} Filters slide over this map, ${size} features at a time by ${stride}. Blue is positive, orange negative.`));
+      make("p", { class: "muted" }, `One row per slot, one column per feature that is not 0 in any of them, in the order of the data.${less} Filters slide over this map: each reads ${size} neighbouring features at a time and moves on by ${stride}. Blue is positive, orange negative; a stronger colour is a larger number.`));
   }
 
   /** @param {any} node */
   windows(node) {
     const { windows, shape, activation } = node.map;
     const rows = windows.map((/** @type {any} */ w) => [
-      `filter ${w.filter}`, `${w.first} to ${w.last}${shape[0] > 1 ? `, slots ${w.slots[0]} to ${w.slots[1]}` : ""}`, w.mostly, signed(activation === "none" ? w.answer : w.after)]);
+      make("button", { type: "button", class: "node", title: "Mark this window in the feature map", "aria-label": `Mark the window of filter ${w.filter} at features ${w.first} to ${w.last} in the feature map`, onclick: () => this.mark(node, w) }, `filter ${w.filter}`), `${w.first} to ${w.last}${shape[0] > 1 ? `, slots ${w.slots[0]} to ${w.slots[1]}` : ""}`, w.mostly, signed(activation === "none" ? w.answer : w.after)]);
     return [table("Windows that answered most", ["Filter", "Features", "Mostly because of", ">Answer"], rows),
-      make("p", { class: "muted" }, `${shape[1]} filters answer at ${shape[0] * shape[2]} places each${activation === "none" ? "" : `, followed by ${activation}`}. These are the largest answers of either sign.`)];
+      make("p", { class: "muted" }, `The part of the map that a filter reads at a time is a window. Its answer is the sum of the values in the window, each times a learned weight${activation === "none" ? "" : `, followed by ${activation}`}. ${shape[1]} filters answer at ${shape[0] * shape[2]} windows each; these are the largest answers of either sign. Press a filter to mark its window in the map.`)];
+  }
+
+  /** Mark a window in the feature map, and bring it into sight. @param {any} node @param {any} window */
+  mark(node, window) {
+    const { slots, features } = node.map;
+    const isInside = (/** @type {number} */ j, /** @type {number} */ d) => window.slots[0] <= j && j <= window.slots[1] && window.first <= features[d].feature && features[d].feature <= window.last;
+    const rows = this.mapPlace.querySelectorAll("tbody tr");
+    for (let j = 0; j < slots.length; j++) {
+      for (let d = 0; d < features.length; d++) rows[j].children[d + 1].classList.toggle("marked", isInside(j, d));
+    }
+    this.mapPlace.querySelector(".marked")?.scrollIntoView({ block: "center", inline: "center" });
+    tell(`The window of filter ${window.filter} is marked in the feature map`);
   }
 
   /** @param {any} node */
   depth(node) {
     if (!node.depth) return "This model has none: a linear layer reads the answers of the filters.";
     const layers = node.depth === 1 ? "One layer mixes" : `${node.depth} layers mix`;
-    return `${layers} what the filters said about this node with what they said about its neighbours, each weighted by 1 / √(degrees). So the score depends on nodes up to ${node.depth + 1} edges away.`;
+    return `${layers} what the filters said about this node with what they said about its neighbours, and nodes with many neighbours count less. So the score depends on nodes up to ${node.depth + 1} edges away.`;
   }
 
   /** @param {any} node */
@@ -142,7 +154,7 @@ export class NodeView {
       if (node.draws > 1) cells.push(make("td", { class: "number" }, `${percent(node.mean[c])} ± ${(100 * node.spread[c]).toFixed(1)}`));
       return cells;
     });
-    return table("Class probabilities", ["Class", ">Probability", ...(node.draws > 1 ? [`>Mean ± deviation, ${node.draws} draws`] : [])], rows);
+    return table("Class probabilities", ["Class", ">Probability", ...(node.draws > 1 ? [`>Mean ± deviation over ${node.draws} draws of neighbours`] : [])], rows);
   }
 
   /** @param {any} node */
@@ -151,10 +163,10 @@ export class NodeView {
     return make("label", {}, "Why, or why not, ", select(options, String(node.predicted), (value) => this.why(node, Number(value))));
   }
 
-  /** @param {any} node @param {number} target */
-  async why(node, target) {
+  /** @param {any} node @param {number} target @param {Promise<any> | null} asked the answer, if it is on its way */
+  async why(node, target, asked = null) {
     await fill(/** @type {any} */ (this.reasons), async () => {
-      const why = await ask({ ask: "why", node: node.node, target });
+      const why = await (asked ?? ask({ ask: "why", node: node.node, target }));
       if (node.map) this.map(node, why);
       const rows = why.reasons.map((/** @type {any} */ r) => [
         make("th", { scope: "row" }, this.link({ node: r.node, name: r.name, label: -1 })), r.hops < this.scene.num_nodes ? r.hops : "no path", r.feature_name, write(r.value),

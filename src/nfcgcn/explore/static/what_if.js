@@ -148,6 +148,6 @@ export class WhatIfView {
     const others = answer.others ? `${answer.others} other node${answer.others > 1 ? "s" : ""} would change class, too.` : "No other node would change class.";
     tell(verdict);
     return [make("p", {}, make("strong", {}, verdict), ` ${others}`), table("Probabilities before and after", ["Class", ">Before", ">After", ">Change, points"], rows),
-      answer.slots ? make("p", { class: "muted" }, `Slots: ${answer.slots.map((/** @type {any} */ s) => s.name).join(", ")}.`) : null];
+      answer.slots ? make("p", { class: "muted" }, `In the slots of its feature map now: ${answer.slots.map((/** @type {any} */ s) => s.name).join(", ")}.`) : null];
   }
 }
