@@ -17,7 +17,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def to_gexf(explorer: Explorer) -> str:
-    """Return the graph as GEXF 1.3: class, prediction, confidence, degree and part of the split of each node, weights of edges."""
+    """Return the graph as GEXF 1.3: class, prediction, confidence, degree and part of each node, weights of edges."""
     return "\n".join(_lines(explorer)) + "\n"
 
 
