@@ -81,7 +81,7 @@ class App {
       this.hidden.clear();
       this.paint();
     });
-    options("positions", Object.keys(scene.positions).map((key) => [key, key === "learned" ? "nodes alike to the model are close" : "joined nodes are close"]), this.positions, (value) => {
+    options("positions", Object.keys(scene.positions).map((key) => [key, key === "learned" ? "learned by the model" : "from the edges"]), this.positions, (value) => {
       this.positions = value;
       this.picture.move(value);
       this.picture.all();

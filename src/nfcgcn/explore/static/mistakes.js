@@ -51,7 +51,7 @@ export class MistakesView {
           this.list(`${classes[t]} predicted as ${classes[p]}`, ids.map(brief).filter(Boolean), count);
           this.onList(`${classes[t]} predicted as ${classes[p]}`, ids);
         };
-        return make("td", {}, make("button", { type: "button", "aria-label": name, title: name, "--tone": t === p ? "var(--accent)" : "var(--no)", "--strength": `${Math.round(12 + (68 * count) / total)}%`, onclick: open }, count));
+        return make("td", {}, make("button", { type: "button", "aria-label": name, title: name, "--tone": t === p ? "var(--accent)" : "var(--no)", "--strength": `${Math.round(12 + (33 * count) / total)}%`, onclick: open }, count));
       }));
     });
     return make("div", { class: "box", tabindex: 0, role: "group", "aria-label": "Confusion matrix" },
