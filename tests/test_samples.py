@@ -40,7 +40,7 @@ def test_the_readmes_commands_run_as_printed(run, tmp_path):
         code, out, err = run(command, *arguments, *quick.get(command, ()))
         assert code == 0, err
         if command == "explain":  # in a terminal of 80 columns no heading is cut
-            assert re.search(r" away .* the table +value +contribution$", out, re.MULTILINE)
+            assert re.search(r" away .* the table +value +contribution *$", out, re.MULTILINE)
     assert (tmp_path / "runs" / "papers" / "report.html").exists()
     assert out
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
