@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from nfcgcn import errors
@@ -44,3 +46,11 @@ def test_of_many_names_some_are_listed():
     message = unknown("user", "nobody", [f"u{i:03}" for i in range(120)])
     assert message.startswith("unknown user 'nobody'; choose from u000, u001, ")
     assert message.endswith(", u049 and 70 more")
+
+
+def test_several_messages_are_numbered():
+    error = errors.GraphError("the first", "the second")
+    assert str(error) == str(pickle.loads(pickle.dumps(error))) == "2 problems: (1) the first (2) the second"
+    assert str(errors.ConfigError("alone")) == "alone"
+    assert str(errors.SilentError()) == ""
+    assert str(errors.GraphError(*"abcdefghijklmn")).endswith("(12) l and 2 more")

@@ -493,6 +493,23 @@ def test_a_column_of_ids_names_nodes_also_if_they_are_numbers():
     np.testing.assert_array_equal(fitted.predict_proba(range(60)), wanted)
 
 
+def test_labels_among_the_features_are_refused():
+    people, calls = people_and_calls([f"p{i}" for i in range(60)])
+    told = nfcgcn.from_frames(people, calls)
+    assert any(name.startswith("plan=") for name in told.feature_names)
+    text = "`y` is the column 'plan', which is among the features of the graph too; read the graph with label='plan'"
+    with pytest.raises(GraphError, match=re.escape(text)):
+        quick(told).fit(people.id, people.plan)
+    quick(nfcgcn.from_frames(people, calls, ignore="plan"), filters=2, kernel_size=1).fit(people.id, people.plan)
+
+
+def test_frames_that_need_options_are_referred_to_from_frames():
+    nodes = pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0], "plan": ["u", "v"]})
+    with pytest.raises(GraphError, match=r"source=; options are for nfcgcn.from_frames") as caught:
+        NFCClassifier().fit(nodes, nodes["plan"], pd.DataFrame({"caller": ["a"], "target": ["b"]}))
+    assert str(caught.value).endswith("whose graph NFCClassifier(graph) takes")
+
+
 def test_fit_on_two_frames():
     people, calls = people_and_calls([f"p{i}" for i in range(60)])
     people["town"] = np.where(people.plan == "pro", "Ulm", "Bern")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nfcgcn
-from nfcgcn import evaluation, training
+from nfcgcn import training
 from nfcgcn.config.registry import make_config
 from nfcgcn.errors import GraphError, NFCWarning
 from nfcgcn.evaluation import (
@@ -23,12 +23,13 @@ from nfcgcn.evaluation import (
     confusion,
     describe,
     hardware,
-    predict,
+    origin,
     repeat,
     summarise,
 )
 from nfcgcn.files import to_json
 from nfcgcn.graph import Graph
+from nfcgcn.inference.prediction import predict
 
 SETTINGS = {"split": "ratio", "epochs": 5, "kernel_size": 10, "stride": 5, "filters": 4}
 
@@ -232,19 +233,19 @@ def test_hardware_counts_threads(threads):
 def test_commit_is_what_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("NFCGCN_COMMIT", "abc123")
     assert commit() == "abc123"
-    monkeypatch.setattr(evaluation, "__file__", str(tmp_path / "a" / "b" / "evaluation.py"))
+    monkeypatch.setattr(origin, "__file__", str(tmp_path / "a" / "b" / "c" / "origin.py"))
     assert commit() == "abc123"
 
 
 def test_commit_outside_a_checkout_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "__file__", str(tmp_path / "a" / "b" / "evaluation.py"))
+    monkeypatch.setattr(origin, "__file__", str(tmp_path / "a" / "b" / "c" / "origin.py"))
     monkeypatch.delenv("NFCGCN_COMMIT", raising=False)
     assert commit() is None
 
 
 def test_commit_in_a_checkout_comes_from_git(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(evaluation, "__file__", str(tmp_path / "a" / "b" / "evaluation.py"))
+    monkeypatch.setattr(origin, "__file__", str(tmp_path / "a" / "b" / "c" / "origin.py"))
     monkeypatch.delenv("NFCGCN_COMMIT", raising=False)
     asked = []
 

@@ -648,3 +648,23 @@ def test_directions_that_are_not_used_are_said(entries, weighted, said):
     data = Data(x=torch.eye(3), edge_index=torch.stack([source, target]), weight=torch.from_numpy(matrix.data))
     read = Graph.from_pyg(data, weight="weight" if weighted else None).reading
     assert read == (said and said.replace("the entries of the matrix as weights; weighted=True uses them; ", ""))
+
+
+def test_the_columns_of_a_data_frame_name_the_features():
+    x = pd.DataFrame({"age": [1.0, 2.0], "size": [3.0, 4.0]})
+    assert Graph.from_edges([[0], [1]], x).feature_names == ("age", "size")
+    assert Graph.from_scipy(sp.csr_array([[0, 1], [1, 0]]), x).feature_names == ("age", "size")
+    assert Graph.from_edges([[0], [1]], x, feature_names=["a", "b"]).feature_names == ("a", "b")
+    assert Graph.from_edges([[0], [1]], x.to_numpy()).feature_names is None
+    assert Graph.from_edges([[0], [1]], pd.DataFrame(x.to_numpy())).feature_names is None  # numbers are no names
+
+
+def test_features_and_labels_that_cannot_be_are_refused_in_our_words():
+    with pytest.raises(
+        GraphError, match="`features` must hold numbers: could not convert string to float: 'Ulm'; nfcg"
+    ):
+        Graph.from_edges([[0], [1]], pd.DataFrame({"town": ["Ulm", "Bern"]}))
+    with pytest.raises(GraphError, match=r"`labels` must be one per node: 2 nodes, got shape \[2, 2\]; a node has one"):
+        Graph.from_edges([[0], [1]], np.eye(2), labels=np.eye(2, dtype=int))
+    with pytest.raises(GraphError, match=r"`labels` must be one per node: 2 nodes, got shape \[1\]$"):
+        Graph.from_edges([[0], [1]], np.eye(2), labels=["a"])

@@ -106,6 +106,13 @@ def test_unknown_settings_and_their_near_names():
         build_configs([Engine, Wheel], {"zzz": 1})
 
 
+def test_all_that_is_wrong_is_said_at_once():
+    text = "2 problems: (1) unknown setting 'radios'; did you mean 'radius'? (2) `count` must be at least"
+    with pytest.raises(ConfigError) as caught:
+        build_configs([Engine, Wheel], {"radios": 1, "count": -99, "limit": "none"})
+    assert str(caught.value).startswith(text)
+
+
 def test_settings_say_what_they_are():
     found = settings_of(Engine)
     assert list(found) == ["count", "share", "colour", "limit", "pressure"]

@@ -35,6 +35,12 @@ def translate(text: str) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Write the equations of a page, code between dollar signs, as MathML."""
-    display = {"$": "inline", "$$": "block"}
-    return _WRITTEN.sub(lambda found: convert(unescape(found[2]), display=display[found[1]]), html)
+    """Write the equations of a page, code between dollar signs, as MathML; what is wider than a phone scrolls."""
+
+    def write(found: re.Match[str]) -> str:
+        if found[1] == "$":
+            return convert(unescape(found[2]), display="inline")
+        equation = convert(unescape(found[2]), display="block")
+        return f'<span style="display: block; overflow-x: auto">{equation}</span>'
+
+    return _WRITTEN.sub(write, html)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -17,6 +17,10 @@ class NFCError(Exception):
     ...     print(error)
     unknown dataset 'coral'; did you mean 'cora'?
     """
+
+    def __str__(self) -> str:
+        """Return the message; several, one per argument, are numbered."""
+        return joined([str(message) for message in self.args])
 
 
 class GraphError(NFCError, ValueError):
@@ -90,6 +94,23 @@ def counted(value: int, noun: str, plural: str | None = None) -> str:
     ('1 edge', '1,200 edges', '2 classes')
     """
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+MOST_PROBLEMS = 12
+"""More problems than that are counted, not told."""
+
+
+def joined(messages: Sequence[str]) -> str:
+    """Write problems as one message.
+
+    >>> joined(["the first", "the second"])
+    '2 problems: (1) the first (2) the second'
+    """
+    if len(messages) < 2:
+        return "".join(messages)
+    told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST_PROBLEMS], 1))
+    more = f" and {len(messages) - MOST_PROBLEMS} more" if len(messages) > MOST_PROBLEMS else ""
+    return f"{len(messages)} problems: {told}{more}"
 
 
 MOST_LISTED = 50

@@ -249,14 +249,21 @@ def build_configs(classes: Iterable[type], values: Mapping[str, Any]) -> list[An
     """Make one config per class from a flat mapping of settings; texts are converted to the field's type.
 
     Of two classes with a setting of one name, such as the `negatives` of DeepWalk and of link prediction, the last one
-    gets the value.
+    gets the value. All that is wrong is reported in one message.
     """
     classes = list(classes)
     known = {name: s for c in classes for name, s in settings_of(c).items()}
-    for key in values:
-        if key not in known:
-            raise ConfigError(unknown("setting", key, known))
-    typed = {key: _read(known[key], value) for key, value in values.items()}
+    typed, problems = {}, []
+    for key, value in values.items():
+        try:
+            if key not in known:
+                raise ConfigError(unknown("setting", key, known))
+            typed[key] = _read(known[key], value)
+            known[key].check(typed[key])
+        except ConfigError as error:
+            problems += error.args
+    if problems:
+        raise ConfigError(*problems)
     return [
         c(**{name: typed[name] for name, s in settings_of(c).items() if name in typed and known[name] is s})
         for c in classes

@@ -254,3 +254,19 @@ def test_a_signal_keeps_the_best_state_so_far_and_says_so(tmp_path, number):
     assert 0 < result["epochs"][0] <= result["epochs_run"][0] < 100000
     assert "Interrupted" in (tmp_path / "here" / "report.html").read_text()
     nfcgcn.load_model(tmp_path / "here")
+
+
+COMMANDS_WITH_OPTIONS = ["", "train", "predict", "explain", "inspect", "links train", "recommend train", "bench step"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_OPTIONS)
+def test_help_says_in_plain_words_what_options_take(run, command):
+    code, out, _ = run(*command.split(), "--help")
+    assert code == 0
+    assert not re.findall(r"<[\w\[\] ]+>|list\[|TYPE|bool", out)
+    if command == "train":
+        lines = [" ".join(line.strip("│ ").split()) for line in out.splitlines()]
+        assert any(line.startswith("--label COLUMN Column with") for line in lines)
+        assert any(line.startswith("--nodes PATH Table of nodes") for line in lines)
+        assert any(line.startswith("--force Replace an earlier") for line in lines)
+        assert out.index(" Options ") < out.index(" Tables of your own ") < out.index("--nodes")

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import nfcgcn
-from nfcgcn.cli import run_page
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import run_page, training_task
 from nfcgcn.files import drafts
 from nfcgcn.training import DivergedError, loop
 
@@ -44,7 +43,7 @@ WRITING = {
     "bench models --json": ("bench", "models", "--json"),
     "reproduce": ("reproduce", "all", "--jobs", "1", "--out"),
 }
-SUFFIX = {"embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
+SUFFIX = {"predict": ".csv", "embed": ".npz", "explain": ".html", "export": ".pt2", "tune": ".toml"}
 
 
 def test_a_place_that_cannot_be_written_is_told_before_any_work(run, graph):
@@ -71,14 +70,14 @@ INPUTS = {
     "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
     "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
     "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
-    "predict": ("predict", "here", "--out", "graph.npz"),
-    "predict on the run": ("predict", "here", "--out", "here/config.json"),
+    "predict": ("predict", "here", "graph.npz", "--add-edges", "links.csv", "--out", "links.csv"),
     "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
 }
 
 
 def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
     assert run(*TRAIN)[0] == 0
+    Path("links.csv").write_text("source,target\n0,1\n")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     for name, arguments in INPUTS.items():
         code, _, err = run(*arguments)
@@ -151,13 +150,13 @@ def test_a_run_without_its_page_is_whole_and_report_draws_it(run, graph, monkeyp
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_signal_while_the_run_is_saved_waits(run, graph, monkeypatch, number):
-    save = train_command.checkpoint.save_run
+    save = training_task.checkpoint.save_run
 
     def interrupted(*arguments):
         signal.raise_signal(number)
         save(*arguments)
 
-    monkeypatch.setattr(train_command.checkpoint, "save_run", interrupted)
+    monkeypatch.setattr(training_task.checkpoint, "save_run", interrupted)
     code, out, err = run(*TRAIN)
     assert code == 128 + number
     assert "test accuracy" in out
@@ -174,7 +173,7 @@ def test_a_second_signal_does_not_undo_what_the_first_promised(run, graph, monke
         def __exit__(self, *_):
             signal.raise_signal(number)
 
-    monkeypatch.setattr(train_command, "training_bar", lambda _: Bar())
+    monkeypatch.setattr(training_task, "training_bar", lambda _: Bar())
     code, out, err = run(*TRAIN, "--no-select", "--set", "epochs=1000")
     assert code == 128 + number
     assert "interrupted: the best state so far was kept and scored" in err

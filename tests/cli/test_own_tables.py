@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -35,7 +36,7 @@ def write_club(folder=Path()):
 
 
 def test_the_karate_club_in_five_lines():
-    with pytest.warns(NFCWarning, match="nothing is left of the node attributes to make features of: spectral"):
+    with pytest.warns(NFCWarning, match="nothing is left of the table of node attributes to make features"):
         graph = nfcgcn.from_networkx(CLUB, label="club", weight="weight")
     known = np.array([0, 1, 2, 3, 7, 8, 30, 31, 32, 33])
     classifier = nfcgcn.NFCClassifier(graph, random_state=0, select=False, epochs=60).fit(known, graph.labels[known])
@@ -158,6 +159,40 @@ def test_inspect_tells_all_that_is_wrong_with_tables(run):
     )
 
 
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_inspect_tells_mistakes_of_settings_and_tables_at_once(run):
+    Path("nodes.csv").write_text("id,x,kind\n1,5,a\n1,4,b\n")
+    code, out, err = run("inspect", "--nodes", "nodes.csv", "--set", "epoch=3", "--set", "dropout=2")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: 4 problems: (1) unknown setting 'epoch'; did you mean 'epochs'? (2) `dropout` must be at least 0 and "
+        "below 1, got 2.0 (3) column 'id' of nodes.csv holds '1' in rows 1 and 2: make ids unique, or choose their "
+        "column with --id (4) nodes.csv has no column 'label'; name the column with the classes with --label\n"
+    )
+
+
+@pytest.mark.filterwarnings("default::nfcgcn.errors.NFCWarning")
+def test_tables_without_a_column_of_labels_are_told_what_to_name(run):
+    Path("nodes.csv").write_text("id,x,kind\n1,5,a\n2,4,b\n")
+    told = (
+        "no node of 'nodes' has a label; there is nothing to learn from; name the column with the classes with --label"
+    )
+    code, out, _ = run("inspect", "--nodes", "nodes.csv")
+    assert (code, f"\nproblem: {told}\n" in out) == (2, True)
+    assert run("train", "--nodes", "nodes.csv", "--out", "here")[2].endswith(f"error: {told}\n")
+
+
+def test_rare_classes_are_foreseen_unless_the_settings_make_up_for_them():
+    labels = np.repeat([0, 1, 2], [50, 20, 5])
+    graph = Graph.from_edges([[0], [1]], np.eye(75), labels=labels, class_names=["fine", "late", "lost"])
+    caution = "class 'fine' has 50 labels, class 'lost' has 5: accuracy says little of rare classes; "
+    assert any(text.startswith(caution) for text in described(graph)[1])
+    balanced = make_config("gcn", graph=graph, settings={"class_weight": "balanced"})
+    assert not any(text.startswith("class 'fine'") for text in foresee(graph, balanced)[1])
+    even = replace(graph, labels=np.repeat([0, 1, 2], [50, 19, 6]))
+    assert not any(text.startswith("class 'fine'") for text in described(even)[1])
+
+
 def described(graph, model="gcn"):
     return foresee(graph, make_config(model, graph=graph))
 
@@ -229,7 +264,7 @@ def test_another_graph_is_read_as_that_of_the_run_or_refused(run):
     assert run("train", "first", *QUICK, "--model", "gcn", "--out", "here")[0] == 0
     write_npz(nfcgcn.load("second"), "second.npz")
     for use in (("predict", "here"), ("train", *QUICK, "--model", "gcn", "--init", "here")):
-        code, _, err = run(*use, "second.npz", "--out", "refused")
+        code, _, err = run(*use, "second.npz", "--out", "refused.csv")
         assert code == 2
         assert err.endswith(
             "error: 'second' was read in another way than the graph of training: column 'income' has another mean or "

@@ -83,8 +83,8 @@ def test_predict_writes_one_row_per_node(run, digits_run):
     met = int((expected.classes == graph.labels).sum())
     assert out.splitlines() == [
         f"1797 nodes; {counts}",
-        f"{met} of the graph's 1797 labels met, {100 * met / 1797:.2f} %; "
-        "no test accuracy where the run was trained on some of these nodes",
+        f"{met} of the 1797 labelled nodes get their own label, {100 * met / 1797:.2f} %; "
+        "no test accuracy where the run was trained on some of them",
         "predictions: deep/p.csv",
     ]
 
@@ -128,7 +128,7 @@ def test_nodes_and_edges_that_training_never_saw(run, own, tmp_path, make_graph)
     assert [row["label"] for row in read("p.csv")] == [
         str(c) for c in predict_proba(nfcgcn.load_model(folder), graph).classes
     ]
-    assert "labels met" not in out
+    assert "get their own label" not in out
 
 
 def test_a_model_that_reads_all_neighbours_says_so(run, own, tmp_path):
@@ -162,17 +162,19 @@ def test_labels_are_compared_by_the_names_of_their_classes(run, own, tmp_path):
     found = predict_proba(nfcgcn.load_model(folder), graph).classes
     turned = own(labels=2 - graph.labels, class_names=["c", "b", "a"])
     met = int((found == graph.labels).sum())
-    assert f"{met} of the graph's 60 labels met" in run("predict", str(folder), "digits", "--out", "p.csv")[1]
+    out = run("predict", str(folder), "digits", "--out", "p.csv")[1]
+    assert f"{met} of the 60 labelled nodes get their own label" in out
     own(labels=turned.labels, class_names=["c", "b", "z"])
     out = run("predict", str(folder), "digits", "--out", "p.csv")[1]
     foreign = int((turned.labels == 2).sum())
     met = int(((found == graph.labels) & (turned.labels != 2)).sum())
-    assert f"{met} of the graph's 60 labels met" in out
-    assert f"{foreign} of the labels are of classes that the run does not know, and count as not met\n" in out
+    assert f"{met} of the 60 labelled nodes get their own label" in out
+    assert f"{foreign} of the labels are of classes that the run does not know, and count as wrong\n" in out
 
 
 BAD_INPUT = {
-    "predict {run} digits --out here": "cannot write here: it is a folder; choose another place",
+    "predict {run} digits --out here": "`--out` must end in .csv or .parquet, got 'here'",
+    "predict {run} digits --out p.xlsx": "`--out` must end in .csv or .parquet, got 'p.xlsx'",
     "predict nowhere digits --out p.csv": "nowhere is not a run folder: config.json is missing",
     "predict {run} coda --out p.csv": "unknown dataset 'coda'; did you mean 'cora'?",
     "predict {run} digits --set stride=3 --out p.csv": "`--set` takes options of the dataset alone here, got 'stride'",

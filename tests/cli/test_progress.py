@@ -7,8 +7,7 @@ import re
 import pytest
 
 import nfcgcn
-from nfcgcn.cli import console
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import console, training_task
 from nfcgcn.cli.reproduce import _ProgressBar
 
 TRAIN = ("train", "graph.npz", "--model", "mlp", "--no-select", "--set", "epochs=3", "--split", "ratio")
@@ -17,7 +16,7 @@ TRAIN = ("train", "graph.npz", "--model", "mlp", "--no-select", "--set", "epochs
 @pytest.fixture
 def at_once(run, make_graph, monkeypatch):
     monkeypatch.setattr(console, "SECONDS_PER_LINE", 0.0)
-    monkeypatch.setattr(train_command, "write_run_page", lambda _: None)
+    monkeypatch.setattr(training_task, "write_run_page", lambda _: None)
     nfcgcn.write_npz(make_graph(num_nodes=60, sparse=True), "graph.npz")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nfcgcn
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import training_task
 from nfcgcn.training import loop, unfinished
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a kill needs a process of its own")
@@ -24,7 +24,7 @@ TIMES = ("seconds", "command")
 @pytest.fixture
 def graph(run, make_graph, monkeypatch):
     """A small graph, in the folder in which commands run; places are kept after every epoch, and no page is drawn."""
-    monkeypatch.setattr(train_command, "write_run_page", lambda _: None)
+    monkeypatch.setattr(training_task, "write_run_page", lambda _: None)
     monkeypatch.setattr(unfinished, "SECONDS", 0.0)
     monkeypatch.setattr(unfinished, "SHARE", 1e9)
     graph = make_graph(num_nodes=60, sparse=False)
@@ -89,7 +89,7 @@ def test_chosen_settings_are_not_chosen_again(run, graph, killed, monkeypatch):
     train = (*TRAIN[:4], "--select", *TRAIN[5:], "--jobs", "1")
     assert run(*train, "--out", "whole")[0] == 0
     killed(*train, "--out", "here", seed=0, epoch=3)
-    monkeypatch.setattr(train_command, "choose_settings", None)
+    monkeypatch.setattr(training_task, "choose_settings", None)
     code, _, err = run(*train, "--out", "here", "--resume")
     assert code == 0, err
     assert result("whole")["preset"] == "selected"

@@ -16,8 +16,9 @@ import pytest
 from sklearn import metrics
 
 import nfcgcn
-from nfcgcn import cli, evaluation
-from nfcgcn.cli import train as train_command
+from nfcgcn import cli
+from nfcgcn.cli import training_task
+from nfcgcn.evaluation import repeats
 from nfcgcn.inference.checkpoint import load_run
 
 NODES, EDGES = "papers.csv", "cites.csv"
@@ -153,20 +154,20 @@ def test_new_nodes_change_nothing_beyond_their_reach(run, trained):
                       ("m1", "b", "pink", 1.5, "zebra yak word1")])  # fmt: skip
     write("new_edges.csv", [("source", "target"), ("m0", "n3"), ("m1", "m0"), ("n5", "n6")])
     code, _, err = run(
-        "predict", trained / "run", "--add-nodes", "new.csv", "--add-edges", "new_edges.csv", "--out", "p"
+        "predict", trained / "run", "--add-nodes", "new.csv", "--add-edges", "new_edges.csv", "--out", "p.csv"
     )
     assert code == 0
     assert err.partition("\n")[2] == (
         "warning: new.csv holds values that are not among the features, and were left out: "
         "colour (1 of 2 cells), abstract (3 of 6 words)\n"
     )
-    assert run("predict", trained / "run", "--out", "before")[0] == 0
-    rows, before = Path("p").read_text().splitlines(), Path("before").read_text().splitlines()
+    assert run("predict", trained / "run", "--out", "before.csv")[0] == 0
+    rows, before = Path("p.csv").read_text().splitlines(), Path("before.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows[-2:]] == ["m0", "m1"]
-    assert read("p")[-1]["true_label"] == "b"
+    assert read("p.csv")[-1]["true_label"] == "b"
     assert rows[21:101] == before[21:]  # the other four groups
     assert rows[1:21] != before[1:21]
-    assert read("p")[0]["split"] == read("before")[0]["split"]
+    assert read("p.csv")[0]["split"] == read("before.csv")[0]["split"]
 
 
 @pytest.mark.parametrize("model", ["nfc-gcn", "gcn", "sage-mean", "gat"])
@@ -319,7 +320,7 @@ def test_an_interrupted_baseline_costs_no_result(run, trained, monkeypatch):
         runs = whole(graph, config, *arguments, **options)
         return [replace(r, run=replace(r.run, interrupted=config.name == "mlp")) for r in runs]
 
-    for module in (evaluation, train_command):
+    for module in (repeats, training_task):
         monkeypatch.setattr(module, "repeat", interrupted)
     tables = ("--nodes", trained / NODES, "--edges", trained / EDGES, "--label", "topic", "--ignore", "abstract")
     code, out, err = run("train", *tables, "--no-select", "--model", "gcn", "--set", "epochs=1", "--out", "here")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nfcgcn
-from nfcgcn.cli import train as train_command
+from nfcgcn.cli import training_task
 from nfcgcn.config import registry
 from nfcgcn.graph import Graph
 from nfcgcn.memory import in_words
@@ -21,7 +21,7 @@ SMALL = ("--set", "epochs=2", "--set", "kernel_size=10", "--set", "stride=5", "-
 
 @pytest.fixture
 def store(run, make_graph, monkeypatch):
-    monkeypatch.setattr(train_command, "write_run_page", lambda _: None)
+    monkeypatch.setattr(training_task, "write_run_page", lambda _: None)
     graph = make_graph(num_nodes=80, sparse=True)
     graph = Graph.from_edges(
         graph.edge_index.numpy(), graph.features, labels=graph.labels, class_names=["a", "b", "c"],

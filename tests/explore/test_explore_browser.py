@@ -393,7 +393,7 @@ def test_a_graph_before_training_with_many_nodes(browser, many, script):
     expect(layer).not_to_have_attribute("style", re.compile("translate"))
     shifts = shown.page.evaluate("window.shifts")
     assert bool(shifts) == (script == "")
-    assert all(re.match(r"translate\([1-9]", shift) for shift in shifts)
+    assert all(re.match(r"translate\(\d", shift) for shift in shifts)  # to the right, maybe by less than a pixel
     assert shown.errors == []
     shown.page.close()
 

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from nfcgcn import load_model
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import GraphError, NFCError
-from nfcgcn.evaluation import describe, predict, repeat
+from nfcgcn.evaluation import describe, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import CheckpointError, load_run, save_run
+from nfcgcn.inference.prediction import predict
 from nfcgcn.method.additions import ADDITIONS
 
 

@@ -113,9 +113,9 @@ def test_tensorboard_gets_every_figure(graph, config, board, tmp_path):
 
 
 def test_the_command_tracks(graph, run, board, monkeypatch):
-    from nfcgcn.cli import train
+    from nfcgcn.cli import training_task
 
-    monkeypatch.setattr(train, "write_run_page", lambda _: None)
+    monkeypatch.setattr(training_task, "write_run_page", lambda _: None)
     nfcgcn.write_npz(graph, "graph.npz")
     command = ("train", "graph.npz", "--model", "mlp", "--no-select", "--set", "epochs=2", "--split", "ratio")
     assert run(*command, "--seeds", "2", "--out", "here", "--track", "logs")[0] == 0

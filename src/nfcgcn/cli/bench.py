@@ -14,14 +14,14 @@ from rich.status import Status
 from rich.table import Table
 
 from nfcgcn import files
-from nfcgcn.cli.console import Lines, app, err, make_table, out
+from nfcgcn.cli.console import Application, Lines, app, err, make_table, out
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import ConfigError
 from nfcgcn.settings import read_number
 from nfcgcn.training import choose_device
 
-bench = typer.Typer(help="Measure the time of the kernels, the models and the page of `explore`.", no_args_is_help=True)
+bench = Application(help="Measure the time of the kernels, the models and the page of `explore`.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 BENCHED = tuple(
     (d, a, c) for d in ("cora", "citeseer", "pubmed") for a, c in (("none", "1d"), ("tanh", "1d"), ("none", "2d"))

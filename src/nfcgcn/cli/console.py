@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -18,6 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 from nfcgcn import __version__
 from nfcgcn.errors import visible
@@ -71,9 +72,55 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
+class PlainCommand(TyperCommand):
+    """A command whose help says in plain words what each option takes."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return list(map(_in_plain_words, super().get_params(ctx)))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help says in plain words what each option takes."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return list(map(_in_plain_words, super().get_params(ctx)))
+
+
+def _in_plain_words(parameter: Any) -> Any:
+    """Name what an option takes NUMBER, PATH, COLUMN or TEXT, if it has no name of its own; a switch takes nothing."""
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005  (its name stands there already)
+        return parameter
+    if parameter.metavar is not None:
+        return parameter
+    kind = str(getattr(getattr(parameter, "type_descriptor", None), "annotation", ""))
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    elif "Path" in kind:
+        parameter.metavar = "PATH"
+    elif "int" in kind or "float" in kind:
+        parameter.metavar = "NUMBER"
+    elif "str" in kind:
+        parameter.metavar = "COLUMN" if (parameter.help or "").startswith("Column") else "TEXT"
+    return parameter
+
+
+class Application(typer.Typer):
+    """An application whose commands are all of `PlainCommand`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=PlainGroup, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        """Register a command."""
+        return super().command(name, cls=PlainCommand, **options)
+
+
 def make_app() -> typer.Typer:
     """Return the application without any command."""
-    app = typer.Typer(
+    app = Application(
         help="Learning on graphs whose nodes carry features, with NFC-GCN.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -201,7 +248,9 @@ def make_table(*columns: str) -> Table:
     """Return an empty table; a column whose name starts with ">" is aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+        name, justify = column.lstrip(">"), "right" if column.startswith(">") else "left"
+        widest = max(map(len, name.split()), default=0)  # a word of a heading is never cut in two
+        table.add_column(name, justify=justify, overflow="fold", min_width=widest)  # type: ignore[arg-type]
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,10 @@ from nfcgcn.cli.console import among, app, out
 from nfcgcn.cli.sources import GraphSource, takes_graph
 from nfcgcn.config import inspection
 from nfcgcn.config.registry import MODELS, PRESETS, make_config
+from nfcgcn.data.formats.tables import open_table
 from nfcgcn.data.splits import RULES
-from nfcgcn.errors import visible
+from nfcgcn.errors import ConfigError, NFCError, visible
+from nfcgcn.graph import Graph
 from nfcgcn.settings import read_assignments
 
 MOST_CLASSES = 20
@@ -49,11 +52,22 @@ def inspect(
     """
     settings = read_assignments(assignments or [])
     options = source.take_options(settings)
-    settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
-    make_config(model, dataset=source.dataset, preset=preset, settings=settings)  # refused before the graph is read
     if json_file:
         files.check_writable(json_file, source.inputs())
-    graph = source.load(options)
+    settings |= {key: value for key, value in (("split", split), ("monitor", monitor)) if value is not None}
+    wrong: list[str] = []
+    graph: Graph | None = None
+    try:
+        make_config(model, dataset=source.dataset, preset=preset, settings=settings)
+    except NFCError as error:
+        wrong += error.args
+    try:
+        graph = source.load(options)
+    except NFCError as error:
+        wrong += error.args
+        wrong += _no_label(source)
+    if graph is None or wrong:
+        raise ConfigError(*wrong)
     if graph.given is not None:
         settings.setdefault("split", "given")
     config = make_config(model, dataset=source.dataset, preset=preset, graph=graph, settings=settings)
@@ -78,6 +92,15 @@ def inspect(
     out.print(verdict, highlight=False, markup=False, soft_wrap=True)
     if problems:
         raise typer.Exit(2)
+
+
+def _no_label(source: GraphSource) -> Iterator[str]:
+    """Say that a table of nodes that could not be read has no column of labels either, as training needs one."""
+    with suppress(NFCError):
+        if source.nodes is not None and not source.label:
+            table = open_table(source.nodes)
+            if "label" not in table.columns:
+                yield f"{table.name} has no column 'label'; name the column with the classes with --label"
 
 
 def _lines(description: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from nfcgcn.cli.console import (
     DEVICES,
     MOST_SEED,
     MOST_SEEDS,
+    Application,
     Lines,
     among,
     app,
@@ -55,7 +56,7 @@ from nfcgcn.links.training import LinkEpoch
 from nfcgcn.settings import one_line, read_assignments, settings_of
 from nfcgcn.training import choose_device
 
-links = typer.Typer(
+links = Application(
     help="Predict which nodes should be linked: train, predict pairs, suggest missing links.", no_args_is_help=True
 )
 app.add_typer(links, name="links")

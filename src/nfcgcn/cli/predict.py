@@ -15,7 +15,7 @@ import typer
 
 from nfcgcn import files
 from nfcgcn.cli.console import DEVICES, MOST_DRAWS, MOST_SEED, Lines, among, app, err, out, warn_of_formulas
-from nfcgcn.cli.prediction_files import BLOCK, Block, check_parquet, ids_of, write_predictions
+from nfcgcn.cli.prediction_files import BLOCK, Block, check_kind, ids_of, write_predictions
 from nfcgcn.cli.sources import GraphSource, extend_graph, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS, make_config
 from nfcgcn.errors import ConfigError, unknown
@@ -73,7 +73,7 @@ def predict(
     the probability of the node's class.
     """
     chosen = device_of_rank(choose_device(device))
-    check_parquet(out_file)
+    check_kind(out_file)
     saved = checkpoint.load_run(run)
     if is_first():
         files.check_writable(out_file, [*source.inputs(saved), *filter(None, (add_nodes, add_edges))])
@@ -143,10 +143,8 @@ def embed(
 
     The representation is that of a trained RUN or, with --model, learned from the edges of GRAPH alone.
     """
-    write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}.get(out_file.suffix)
-    if write is None:
-        raise ConfigError(f"`--out` must end in .npz, .parquet or .csv, got '{out_file.name}'")
-    check_parquet(out_file)
+    writers = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
+    check_kind(out_file, tuple(writers))
     if layer not in LAYERS:
         raise ConfigError(unknown("layer", layer, LAYERS))
     chosen = choose_device(device)
@@ -159,7 +157,7 @@ def embed(
         files.check_writable(out_file, source.inputs(saved))
         graph = read_graph(saved, source, assignments or [])
         embedding = inference.embed(saved.model, graph, layer, device=chosen)  # type: ignore[arg-type]
-    write(out_file, graph, embedding)
+    writers[out_file.suffix](out_file, graph, embedding)
     shape = f"{embedding.shape[0]} nodes x {embedding.shape[1]} numbers"
     out.print(f"embedding: {out_file}, {shape}", highlight=False, markup=False, soft_wrap=True)
 
@@ -199,11 +197,11 @@ def _summary(run: SavedRun, graph: Graph, classes: Ints, shown: Ints) -> Iterato
     if labelled:
         met = int(((labels == classes) & (labels >= 0)).sum())
         yield (
-            f"{met} of the graph's {labelled} labels met, {100 * met / labelled:.2f} %; "
-            "no test accuracy where the run was trained on some of these nodes"
+            f"{met} of the {labelled} labelled nodes get their own label, {100 * met / labelled:.2f} %; "
+            "no test accuracy where the run was trained on some of them"
         )
     if foreign := labelled - int((labels >= 0).sum()):
-        yield f"{foreign} of the labels are of classes that the run does not know, and count as not met"
+        yield f"{foreign} of the labels are of classes that the run does not know, and count as wrong"
 
 
 def _ids(graph: Graph) -> Sequence[str] | Sequence[int]:

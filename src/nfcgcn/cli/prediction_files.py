@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ Block = tuple[Doubles, Doubles | None]
 """Class probabilities of some nodes, and the uncertainty of each node, if it is wanted."""
 
 
-def check_parquet(path: Path) -> None:
-    """Refuse the name of a Parquet file if the package for it is missing."""
+def check_kind(path: Path, kinds: Sequence[str] = (".csv", ".parquet")) -> None:
+    """Refuse the name of a file of another kind, and that of a Parquet file if the package for it is missing."""
+    if path.suffix not in kinds:
+        raise ConfigError(f"`--out` must end in {', '.join(kinds[:-1])} or {kinds[-1]}, got '{path.name}'")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ConfigError("Parquet files need pyarrow: pip install 'nfcgcn[parquet]', or write another kind of file")
 

@@ -15,6 +15,7 @@ from nfcgcn import files
 from nfcgcn.cli.console import (
     MOST_SEED,
     MOST_SEEDS,
+    Application,
     Lines,
     app,
     err,
@@ -39,7 +40,7 @@ from nfcgcn.recommendation.training import Epoch
 from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
 
-recommend = typer.Typer(
+recommend = Application(
     help="Train on who liked what, suggest items to users, compare recommenders.", no_args_is_help=True
 )
 app.add_typer(recommend, name="recommend")

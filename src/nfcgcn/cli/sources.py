@@ -22,10 +22,11 @@ from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, UnseenWarning, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedGraph
-from nfcgcn.inference.run_folder import WRITTEN
 from nfcgcn.inference.run_tables import files_of, remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
 
+TABLES = "Tables of your own"
+"""The heading of the options about tables in the help of a command."""
 PLACES = ("graph", "data_dir", "nodes", "edges")
 """The options of `GraphSource` that say where a graph is; the others say how it is read."""
 
@@ -129,12 +130,11 @@ class GraphSource:
         return remember_tables(Path(self.path), self.edges, options)
 
     def inputs(self, run: SavedGraph | None = None) -> list[Path]:
-        """Return the files of the run and of the graph, without GRAPH the run's. No output may be one of them."""
-        own = [] if run is None else [run.folder / name for name in WRITTEN]
+        """Return the files that the graph is read from: without GRAPH, those of the run. No output may be one."""
         if self.path is not None:
-            return [*own, *files_of(Path(self.path), self.edges).values()]
+            return [*files_of(Path(self.path), self.edges).values()]
         tables = (run and run.tables) or {}
-        return own + [Path(tables[name]["path"]) for name in ("nodes", "edges") if name in tables]
+        return [Path(tables[name]["path"]) for name in ("nodes", "edges") if name in tables]
 
     def columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""
@@ -158,6 +158,8 @@ class GraphSource:
 def takes_options(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the parameter ``source`` of a command by one option per field of `kind`, a dataclass."""
     options = get_type_hints(kind, include_extras=True)
+    for name in options.keys() - {"graph", "dataset", "data_dir", "download"}:
+        options[name].__metadata__[0].rich_help_panel = TABLES
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)

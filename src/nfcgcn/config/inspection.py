@@ -19,6 +19,8 @@ from nfcgcn.graph import Graph, Split
 from nfcgcn.training.class_weights import class_weights
 from nfcgcn.training.figures import judge
 
+FAR_APART = 10
+"""One class having so many times the labels of another is worth a word."""
 USUAL_WEIGHT = (0.1, 10.0)
 """The median weight of edges lies in this range, or is far from the weight of a node's own loop."""
 
@@ -106,7 +108,7 @@ def foresee(graph: Graph, config: Config) -> tuple[list[str], list[str]]:
             except NFCError as error:
                 problems.append(str(error))
     cautions = [str(warning.message) for warning in caught if issubclass(warning.category, NFCWarning)]
-    return problems, [*cautions, *_shortages(graph, splits), *_oddities(graph)]
+    return problems, [*cautions, *_shortages(graph, splits), *_rare_classes(graph, config), *_oddities(graph)]
 
 
 def _checked_split(graph: Graph, config: Config) -> Split:
@@ -135,6 +137,18 @@ def _shortages(graph: Graph, splits: Sequence[Split]) -> Iterator[str]:
                 )
                 more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
                 yield f"no {what} node has class {names}{more}; label more nodes of it, or join classes"
+
+
+def _rare_classes(graph: Graph, config: Config) -> Iterator[str]:
+    """Say that one class has far fewer labels than another, unless the settings make up for it."""
+    counts = np.bincount(graph.labels[graph.labels >= 0], minlength=1)
+    most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max()).argmin())
+    if config.training.class_weight is None and counts[most] >= FAR_APART * counts[least] > 0:
+        yield (
+            f"class '{graph.class_name(most)}' has {counts[most]:,} labels, class '{graph.class_name(least)}' has "
+            f"{counts[least]:,}: accuracy says little of rare classes; `class_weight=balanced` lets all classes count "
+            "the same in training, `monitor=macro-f1` in the choice of the epoch"
+        )
 
 
 def _oddities(graph: Graph) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.errors import ConfigError, GraphError, option, unknown
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.randomness import generator
 
@@ -157,7 +157,9 @@ def make_split(
 def _labelled(graph: Graph) -> Ints:
     nodes = np.flatnonzero(graph.labels >= 0)
     if not len(nodes):
-        raise GraphError(f"no node of '{graph.name}' has a label; there is nothing to learn from")
+        unnamed = graph.encoding is not None and graph.encoding.get("label") is None
+        remedy = f"; name the column with the classes with {option('label')}" if unnamed else ""
+        raise GraphError(f"no node of '{graph.name}' has a label; there is nothing to learn from{remedy}")
     return nodes
 
 

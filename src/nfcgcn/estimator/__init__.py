@@ -30,6 +30,7 @@ from nfcgcn.estimator.reading import (
     plain,
     read_labels,
     read_nodes,
+    refuse_told_labels,
     warn_of_numbers,
     with_labels,
     with_same_features,
@@ -128,6 +129,8 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ConfigError(f"`validation_fraction` must be at least 0 and below 1, got {self.validation_fraction}")
         device, seed = choose_device(self.device), _seed(self.random_state)
         self.graph_ = None if self.graph is None else without_labels(self.graph)
+        if self.graph_ is not None:
+            refuse_told_labels(y, self.graph_)
         graph, rows = self._read_rows(X, edge_index, y=y, reset=True)
         self.classes_, nodes, labels = read_labels(y, rows, type(self).__name__)
         graph = with_labels(graph, nodes, labels, self.classes_)

@@ -80,7 +80,23 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
         raise GraphError(f"edges in a frame join nodes by id, so X must be a frame too, got {type(nodes).__name__}")
     target = getattr(y, "name", None)
     ignore = [target] if encoding is None and isinstance(target, str) and target in list(nodes.columns) else []
-    return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    try:
+        return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
+    except GraphError as error:
+        if encoding is not None:
+            raise
+        remedy = "options are for nfcgcn.from_frames(nodes, edges, ...), whose graph NFCClassifier(graph) takes"
+        raise GraphError(f"{error}; {remedy}") from error
+
+
+def refuse_told_labels(y: Any, graph: Graph) -> None:
+    """Refuse a column of labels that the features of the graph were made of: every score would be too good."""
+    name = getattr(y, "name", None)
+    if isinstance(name, str) and any(column["name"] == name for column in (graph.encoding or {}).get("columns", ())):
+        raise GraphError(
+            f"`y` is the column '{name}', which is among the features of the graph too; read the graph with "
+            f"label='{name}', or leave the column out with ignore='{name}'"
+        )
 
 
 def _ids_of(X: Any, graph: Graph) -> npt.NDArray[Any] | None:  # noqa: N803

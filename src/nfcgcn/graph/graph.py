@@ -28,6 +28,7 @@ from nfcgcn.graph.parts import (
     check_adjacency,
     check_finite,
     have_directions,
+    names_of,
     undirected,
 )
 from nfcgcn.graph.pyg import read_pyg, write_pyg
@@ -120,9 +121,10 @@ class Graph:
         """Build a graph from node pairs ``[2, E]``; directions do not matter, loops and duplicates are dropped.
 
         ``labels [N]`` are class numbers, -1 for none, or class names; a missing one (None, NaN) is a node without a
-        label. Without ``labels``, all nodes are unlabelled. ``weights [E]`` are 0 or more; 0 means no edge. The weights
-        of an edge that is given several times add up; if it is given in both directions, the larger sum counts, as in
-        the code that Kipf and Welling published with GCN.
+        label. Without ``labels``, all nodes are unlabelled. The columns of a data frame name the features, unless there
+        are ``feature_names``. ``weights [E]`` are 0 or more; 0 means no edge. The weights of an edge that is given
+        several times add up; if it is given in both directions, the larger sum counts, as in the code that Kipf and
+        Welling published with GCN.
 
         >>> graph = Graph.from_edges([[0, 1, 0], [1, 2, 1]], [[1.0], [2.0], [3.0]], weights=[0.5, 2.0, 1.0])
         >>> graph.adjacency.toarray()[0, 1]
@@ -132,7 +134,8 @@ class Graph:
         n = x.shape[0]
         pairs = as_pairs(edges, n)
         if labels is not None:
-            labels, class_names = as_labels(labels, class_names)
+            labels, class_names = as_labels(labels, n, class_names)
+        feature_names = names_of(features) if feature_names is None else feature_names
         return cls(
             adjacency=undirected(pairs, n, None if weights is None else as_weights(weights, pairs.shape[1])),
             features=x,

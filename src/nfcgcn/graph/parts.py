@@ -91,18 +91,32 @@ def as_features(features: Any) -> sp.csr_array | Floats:
         matrix = sp.csr_array(features, dtype=np.float32)
         matrix.sum_duplicates()
         return matrix
-    dense = np.ascontiguousarray(features, dtype=np.float32)
+    try:
+        dense = np.ascontiguousarray(features, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise GraphError(
+            f"`features` must hold numbers: {error}; nfcgcn.from_frames(nodes, edges) reads frames with text and dates"
+        ) from error
     if dense.ndim != 2:
         raise GraphError(f"`features` must have two dimensions [nodes, features], got {dense.ndim}")
     return dense
 
 
-def as_labels(labels: npt.ArrayLike, names: Sequence[str] | None) -> tuple[Ints, Sequence[str] | None]:
-    """Return class numbers, -1 for a missing label, and the names of the classes, which labels may be themselves."""
+def names_of(features: Any) -> tuple[str, ...] | None:
+    """Return the names of the features if these are a data frame whose columns have names."""
+    names = list(getattr(features, "columns", ()))
+    return tuple(names) if names and all(isinstance(name, str) for name in names) else None
+
+
+def as_labels(labels: npt.ArrayLike, n: int, names: Sequence[str] | None) -> tuple[Ints, Sequence[str] | None]:
+    """Return the class numbers of `n` nodes, -1 for none, and the names of the classes, which labels may be, too."""
     array = np.asarray(labels)
+    if array.shape != (n,):
+        several = "; a node has one class: train one model per column" if array.ndim == 2 and array.shape[1] > 1 else ""
+        raise GraphError(f"`labels` must be one per node: {n} nodes, got shape {list(array.shape)}{several}")
     if np.issubdtype(array.dtype, np.integer):
         return array.astype(np.int64), names
-    if array.ndim == 1 and array.dtype.kind in "fOUT":
+    if array.dtype.kind in "fOUT":
         from pandas import isna
 
         known = ~np.asarray(isna(array), bool)

@@ -101,10 +101,10 @@ def tune(
     """Search for settings with a higher validation accuracy than those of `config`, which is tried first.
 
     The first of ``seeds`` splits the nodes; unless the split came with the graph, the other seeds draw training and
-    validation nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains once per
-    seed, and its score is the mean of the validation accuracies at the best epochs; a trial that is clearly behind
-    earlier ones is stopped, within its first run or between two runs. Before the search, all labels except those of
-    training and validation nodes are removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both
+    validation nodes again from these, so that settings are not fitted to one choice of validation nodes. A trial trains
+    once per seed, and its score is the mean of the validation accuracies at the best epochs; a trial that is clearly
+    behind earlier ones is stopped, within its first run or between two runs. Before the search, all labels except those
+    of training and validation nodes are removed. Settings in ``held`` do not change. ``seconds`` or ``trials`` or both
     limit the whole search. The file ``study``, an Optuna journal, stores every trial: a search that was stopped or
     killed continues where it was and ends with the same result. Several processes can share one search; the times of
     their trials add up. On the CPU up to ``jobs`` seeds of a trial train at the same time. ``on_epoch`` is called with

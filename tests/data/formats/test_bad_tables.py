@@ -178,8 +178,27 @@ BAD_NODES = {
     "short row": (
         "id,x\na\nb,2\n",
         {},
-        "row 1 of nodes.csv has 1 cells, but the first line names 2 columns; correct the row, "
+        "row 1 of nodes.csv has 1 cell, but the first line names 2 columns; correct the row, "
         "or quote cells that hold a delimiter",
+    ),
+    "long rows": (
+        "id,x\na,1\nb,2,3\nc,3\nd\ne\n",
+        {},
+        "row 2 of nodes.csv has 3 cells, but the first line names 2 columns, and 2 later rows of another length; "
+        "correct them, or quote cells that hold a delimiter",
+    ),
+    "decimal commas": (
+        "id,x,size\n" + "".join(f'{i},1,"1.0{i},5"\n' for i in range(40)),
+        {},
+        "column 'size' of nodes.csv holds 40 different texts in 40 rows, too many to be categories; if '1.00,5' in row "
+        "1 is a number, write it with a point and no other separator; read it as text with text='size', or leave it "
+        "out with ignore='size'",
+    ),
+    "other dates": (
+        "id,x,day\n" + "".join(f"{i},1,{i % 28 + 1}.{i // 28 + 1}.1999\n" for i in range(40)),
+        {},
+        "column 'day' of nodes.csv holds 40 different texts in 40 rows, too many to be categories; if '1.1.1999' in "
+        "row 1 is a date, write it as 2024-05-31; read it as text with text='day', or leave it out with ignore='day'",
     ),
     "no such label": (NODES, {"label": "topics"}, "nodes.csv has no column 'topics'; it has id, x, topic"),
     "no such text": (NODES, {"text": "abstract"}, "nodes.csv has no column 'abstract'; it has id, x, topic"),
@@ -564,3 +583,12 @@ def test_both_tables_are_told_of_at_once(tmp_path):
     assert told.startswith("4 problems: (1) column 'id' of nodes.csv holds 'a' in rows 1 and 2: make")
     for part in ("row 1 says '-1'", "that no row of nodes.csv has, in 1 of 2 edges: 'c'", "holds infinite values: 1"):
         assert part in told
+
+
+def test_delimiters_of_both_tables_are_told_of_at_once(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id;x\na;1\n")
+    (tmp_path / "edges.csv").write_text("source;target\na;b\n")
+    with pytest.raises(
+        GraphError, match=r"2 problems: \(1\) nodes.csv has one column .* \(2\) edges.csv has one column"
+    ):
+        read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv")

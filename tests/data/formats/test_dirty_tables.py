@@ -271,3 +271,26 @@ def test_what_was_read_as_dates_is_said():
     nodes = NODES.assign(joined=["2020-01-01", "2021-05-05", None, "2022-02-02"])
     graph = nfcgcn.from_frames(nodes, DIRTY, unknown_edges="drop")
     assert "; dates as days since 1970 from 'joined'; " in graph.reading
+
+
+def test_classes_that_may_mean_no_label_are_named():
+    nodes = NODES.assign(label=["x", "NA", "?", "?"])
+    with pytest.warns(NFCWarning) as caught:
+        graph = nfcgcn.from_frames(nodes, DIRTY, unknown_edges="drop")
+    assert graph.class_names == ("?", "NA", "x")
+    assert (
+        "column 'label' of the frame of nodes has the class '?' (2 rows) and 'NA' (1 row); empty these cells if they "
+        "mean that there is no label"
+    ) in [str(warning.message) for warning in caught]
+
+
+def test_options_that_do_not_exist_are_refused_by_name():
+    with pytest.raises(ConfigError, match=r"unknown option of a graph 'lable'; did you mean 'label'\?"):
+        nfcgcn.from_frames(NODES, DIRTY, lable="x")
+
+
+@pytest.mark.parametrize("several", [["a", "b"], ("a", "b"), {"a"}])
+def test_lists_of_classes_are_refused_with_what_a_label_is(several):
+    nodes = NODES.assign(label=[several, ["a"], ["b"], ["b"]])
+    with pytest.raises(GraphError, match=r"holds \w+ values; give one text per cell, as a node has one id and"):
+        nfcgcn.from_frames(nodes, DIRTY)

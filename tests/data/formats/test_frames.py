@@ -97,7 +97,7 @@ BAD = {
     ),
     "objects": (
         (NODES.assign(odd=[{}] * 5), EDGES),
-        "column 'odd' of the frame of nodes holds dict values; leave it out with `ignore`",
+        "column 'odd' of the frame of nodes holds dict values; leave it out with ignore=",
     ),
     "unknown ids": (
         (NODES, EDGES.assign(target=[20, 30, 99])),

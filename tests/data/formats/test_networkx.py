@@ -71,7 +71,8 @@ def test_large_whole_numbers(small):
     with pytest.raises(GraphError) as caught:
         from_networkx(graph)
     assert str(caught.value) == (
-        "column 'huge' of the node attributes holds infinite values: 2, the first in row 1; correct or empty the cells"
+        "column 'huge' of the table of node attributes holds infinite values: 2, the first in row 1; correct or empty "
+        "the cells"
     )
 
 
@@ -85,13 +86,19 @@ BAD = {
     "same name": (twice(), "two nodes are written '1'; relabel one, as names must differ as text"),
     "no attributes": (
         nx.empty_graph(3),
-        "the node attributes has no column left to make features of; it has ",
+        "the table of node attributes has no column left to make features of; it has none",
     ),
     "no nodes": (nx.Graph(), "the graph has no nodes"),
-    "objects": (simple(thing=object()), "the node attribute 'thing' holds object values; leave it out with `ignore`"),
-    "vectors": (simple(thing=[1, 2]), "the node attribute 'thing' holds list values; leave it out with `ignore`"),
-    "complex": (simple(thing=1j), "the node attribute 'thing' holds complex values; leave it out with `ignore`"),
-    "lists": (simple(t=["a"]), "column 't' of the node attributes holds lists; name it with words= or ignore="),
+    "objects": (simple(thing=object()), "the node attribute 'thing' holds object values; leave it out with ignore="),
+    "vectors": (
+        simple(thing=[1, 2]),
+        "the node attribute 'thing' holds list values; make one column of each number, or leave it out with ignore=",
+    ),
+    "complex": (simple(thing=1j), "the node attribute 'thing' holds complex values; leave it out with ignore="),
+    "lists": (
+        simple(t=["a"]),
+        "column 't' of the table of node attributes holds lists; name it with words= or ignore=",
+    ),
     "keys": (nx.Graph([(0, 1)]), "the node attribute 5 has no text as its name; rename it"),
 }
 BAD["keys"][0].nodes[0][5] = 1

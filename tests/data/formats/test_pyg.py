@@ -171,7 +171,7 @@ BAD = {
     ),
     "few labels": (
         data(y=torch.tensor([0, 1])),
-        "`labels` must be 3 int64 numbers, one per node, got int64 of shape (2,)",
+        "`labels` must be one per node: 3 nodes, got shape [2]",
     ),
     "edge outside": (
         data(edge_index=torch.tensor([[0], [7]])),

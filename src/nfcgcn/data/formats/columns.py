@@ -26,6 +26,8 @@ NOT_A_NUMBER = MISSING | {
 }  # fmt: skip
 """Texts that mean an empty cell in a column of numbers."""
 LARGEST = float(np.finfo(np.float32).max)
+_COMMA = re.compile(r"[+-]?\d[\d., ]*,\d+")
+_OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ].*)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 
 Block = sp.csr_array | npt.NDArray[np.float32]
@@ -279,10 +281,20 @@ def learn(values: Values) -> Number | Category | None:
     if not values.few or len(values.categories) > max(10, values.rows // 2):
         count = f"{len(values.categories)}" if values.few else f"more than {MOST_CATEGORIES}"
         raise GraphError(
-            f"{where} holds {count} different texts in {values.rows} rows, too many to be categories; "
+            f"{where} holds {count} different texts in {values.rows} rows, too many to be categories; {_hint(values)}"
             f"read it as text with {option('text', values.name)}, or leave it out with {option('ignore', values.name)}"
         )
     return Category(values.name, tuple(sorted(values.categories)))
+
+
+def _hint(values: Values) -> str:
+    """Say how to write what may be numbers or dates in another form than the one that is read."""
+    text, row = values.not_a_number or ("", 0)
+    if _COMMA.fullmatch(text.strip()):
+        return f"if '{text[:40]}' in row {row} is a number, write it with a point and no other separator; "
+    if _OTHER_DATE.fullmatch(text.strip()):
+        return f"if '{text[:40]}' in row {row} is a date, write it as 2024-05-31; "
+    return ""
 
 
 def _truth(values: Values) -> npt.NDArray[np.float64] | None:

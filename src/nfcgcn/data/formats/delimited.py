@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from nfcgcn.data.formats.table import Chunk, check_columns, chunk_rows
-from nfcgcn.errors import DatasetError, GraphError
+from nfcgcn.errors import DatasetError, GraphError, counted
 from nfcgcn.files import check_size, parsing, reading
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -46,9 +46,12 @@ class DelimitedTable:
                 lengths = np.fromiter(map(len, some), np.int64, len(some))
                 wrong = np.flatnonzero(lengths != len(self.columns))
                 if len(wrong):
+                    first = f"row {done + wrong[0] + 1} of {self.name} has {counted(int(lengths[wrong[0]]), 'cell')}"
+                    later = len(wrong) - 1 + sum(len(row) != len(self.columns) for row in rows)
+                    more = f", and {counted(later, 'later row')} of another length" if later else ""
                     raise GraphError(
-                        f"row {done + wrong[0] + 1} of {self.name} has {lengths[wrong[0]]} cells, but the first line "
-                        f"names {len(self.columns)} columns; correct the row, or quote cells that hold a delimiter"
+                        f"{first}, but the first line names {counted(len(self.columns), 'column')}{more}; correct "
+                        f"{'them' if later else 'the row'}, or quote cells that hold a delimiter"
                     )
                 done += len(some)
                 cells = list(zip(*some, strict=True))

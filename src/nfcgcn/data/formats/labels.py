@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import MOST_CATEGORIES, to_numbers
+from nfcgcn.data.formats.columns import MOST_CATEGORIES, NOT_A_NUMBER, to_numbers
 from nfcgcn.data.formats.table import MISSING, Cells
-from nfcgcn.errors import GraphError, NFCWarning, option
+from nfcgcn.errors import GraphError, NFCWarning, counted, option
 from nfcgcn.graph import Ints, Split
 
 FEW = 10
@@ -55,9 +55,21 @@ def choose_classes(counts: Counter[str], where: str) -> tuple[str, ...] | None:
             f"every label in {where} is '{next(iter(counts))}': there is nothing to tell apart; "
             f"choose another column with {option('label')}"
         )
+    _warn_of_missing(counts, where)
     order = np.argsort(numbers, kind="stable") if numeric else np.argsort(np.array(list(counts), dtype=object))
     classes = list(counts)
     return tuple(classes[i] for i in order)
+
+
+def _warn_of_missing(counts: Counter[str], where: str) -> None:
+    """Warn of classes whose name often means that there is none: in a column of numbers it would be an empty cell."""
+    doubtful = [f"'{name}' ({counted(counts[name], 'row')})" for name in sorted(counts) if name in NOT_A_NUMBER]
+    if doubtful:
+        warnings.warn(
+            f"{where} has the class {' and '.join(doubtful)}; empty these cells if they mean that there is no label",
+            NFCWarning,
+            stacklevel=2,
+        )
 
 
 def _refuse_several(counts: Counter[str], where: str) -> None:

@@ -144,7 +144,7 @@ def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:
 class _Attributes:
     """The attributes of nodes as a table."""
 
-    name = "the node attributes"
+    name = "the table of node attributes"
 
     def __init__(self, rows: Sequence[Mapping[Any, Any]]) -> None:
         self.rows = rows

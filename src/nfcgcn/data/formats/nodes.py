@@ -208,7 +208,8 @@ def _feature_columns(
         return {column.name: column for column in known.columns}
     others = [name for name in table.columns if name not in (*named, *roles.ignore)]
     if not others and not roles.structure:
-        raise GraphError(f"{table.name} has no column left to make features of; it has {', '.join(table.columns)}")
+        columns = ", ".join(table.columns) or "none"
+        raise GraphError(f"{table.name} has no column left to make features of; it has {columns}")
     chosen = {name: how for how, names in (("text", roles.text), ("words", roles.words)) for name in names}
     return {name: chosen.get(name, "plain") for name in others}
 

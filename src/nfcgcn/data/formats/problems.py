@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nfcgcn.errors import GraphError
-
-MOST = 12
-"""More problems than that are counted, not told."""
-
-
-class ProblemsError(GraphError):
-    """Several problems as one error."""
-
-    def __init__(self, messages: Sequence[str]) -> None:
-        told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST], 1))
-        more = f" and {len(messages) - MOST} more" if len(messages) > MOST else ""
-        super().__init__(f"{len(messages)} problems: {told}{more}")
-        self.messages = messages
 
 
 class Problems:
@@ -31,7 +18,7 @@ class Problems:
     ...     raise GraphError("the second")
     >>> problems.check()
     Traceback (most recent call last):
-    nfcgcn.data.formats.problems.ProblemsError: 2 problems: (1) the first (2) the second
+    nfcgcn.errors.GraphError: 2 problems: (1) the first (2) the second
     """
 
     def __init__(self) -> None:
@@ -43,12 +30,9 @@ class Problems:
         try:
             yield
         except GraphError as error:
-            several = error.messages if isinstance(error, ProblemsError) else [str(error)]
-            self.messages += [message for message in several if message not in self.messages]
+            self.messages += [message for message in error.args if message not in self.messages]
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
-        if len(self.messages) == 1:
-            raise GraphError(self.messages[0])
         if self.messages:
-            raise ProblemsError(self.messages)
+            raise GraphError(*self.messages)

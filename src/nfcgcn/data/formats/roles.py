@@ -15,6 +15,11 @@ from nfcgcn.data.structure import DEFAULT, STRUCTURES
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning, option, unknown
 
 Columns = Sequence[str] | str
+OPTIONS = (
+    "id", "label", "text", "words", "ignore", "split", "source", "target", "weight", "directed", "unknown_edges",
+    "features", "encoding",
+)  # fmt: skip
+"""What a user may say about a graph of tables or frames."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,11 @@ def make_roles(
     directed: bool = False,
     unknown_edges: str | None = None,
     features: str | None = None,
+    **unknown_options: Any,
 ) -> Roles:
     """Check the options of :func:`nfcgcn.data.formats.read_tables`; those not given are as in a `known` encoding."""
+    if unknown_options:
+        raise ConfigError(unknown("option of a graph", next(iter(unknown_options)), OPTIONS))
     if features is not None and features not in STRUCTURES:
         raise ConfigError(unknown("kind of features", features, STRUCTURES))
     roles = Roles(

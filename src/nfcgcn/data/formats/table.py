@@ -55,7 +55,7 @@ def require(table: Table, name: str, why: str = "", *, remedy: str = "") -> str:
     """Return `name` if the table has that column; otherwise raise an error that lists its columns."""
     if name not in table.columns:
         more = f" and {len(table.columns) - _SHOWN} more" if len(table.columns) > _SHOWN else ""
-        columns = ", ".join(table.columns[:_SHOWN]) + more
+        columns = ", ".join(table.columns[:_SHOWN]) + more or "none"
         raise GraphError(f"{table.name} has no column '{name}'{why}; it has {columns}{remedy}")
     return name
 

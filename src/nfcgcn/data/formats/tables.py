@@ -78,9 +78,13 @@ def read_tables(
     the same, in the same order, and columns need not be named again. Texts and words that are not among the features
     are left out, with a warning that counts them.
     """
+    problems, tables = Problems(), []
+    for path in (nodes, edges):
+        with problems.gather():
+            tables.append(None if path is None else open_table(Path(path)))
+    problems.check()
     return graph_of_tables(
-        open_table(Path(nodes)),
-        None if edges is None else open_table(Path(edges)),
+        *tables,
         id=id,
         label=label,
         text=text,

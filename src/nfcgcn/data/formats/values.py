@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nfcgcn.data.formats.table import Cells
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, option
 
 
 def cells_of(values: Sequence[Any], where: str, *, as_text: bool) -> Cells:
@@ -29,8 +29,16 @@ def cells_of(values: Sequence[Any], where: str, *, as_text: bool) -> Cells:
         ):
             cells[i] = sorted(value) if isinstance(value, set | frozenset) else list(value)
         else:
-            raise GraphError(f"{where} holds {type(value).__name__} values; leave it out with `ignore`")
+            raise GraphError(f"{where} holds {type(value).__name__} values; {_remedy(value, as_text)}")
     return cells
+
+
+def _remedy(value: Any, as_text: bool) -> str:
+    if as_text and isinstance(value, list | tuple | set | frozenset):
+        return "give one text per cell, as a node has one id and one class"
+    if isinstance(value, list | tuple) and all(isinstance(v, int | float) for v in value):
+        return f"make one column of each number, or leave it out with {option('ignore')}"
+    return f"leave it out with {option('ignore')}"
 
 
 def _as_float(value: float) -> float:

@@ -1,52 +1,28 @@
-"""Scores on held-out nodes, repeats over seeds, and statistics over these repeats."""
+"""Repeats over seeds, their scores on held-out nodes, and simple models beside them."""
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import stdtr, stdtrit
 
 from nfcgcn.config.inspection import check_classes
 from nfcgcn.config.registry import Config, make_config
 from nfcgcn.config.selection import Selection
 from nfcgcn.errors import GraphError, NFCError
+from nfcgcn.evaluation.origin import environment
+from nfcgcn.evaluation.statistics import Summary, summarise
 from nfcgcn.graph import Graph, Ints, Split
-from nfcgcn.inference.prediction import predict as predict
 from nfcgcn.inference.prediction import predict_with_confidence
 from nfcgcn.memory import available
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.training import Epoch, Run, SeriesError, Tracker, Unfinished, fit_together
 from nfcgcn.training.ranks import current
 from nfcgcn.training.scores import SCORES, Doubles, measure_all
-
-
-class Summary(TypedDict):
-    """A figure over several runs; deviation and interval are None for a single run."""
-
-    mean: float
-    std: float | None
-    ci95: tuple[float, float] | None
-    runs: list[float]
-
-
-class ClassScore(TypedDict):
-    """How well one class is recognised."""
-
-    name: str
-    precision: float
-    recall: float
-    f1: float
-    support: int
 
 
 @dataclass(frozen=True)
@@ -71,59 +47,6 @@ class Repeat:
         return measure_all(self.labels, self.probabilities)
 
 
-def summarise(values: Sequence[float]) -> Summary:
-    """Return mean, unbiased standard deviation and the 95 % interval of the mean (Student's t).
-
-    >>> summary = summarise([0.8, 0.9])
-    >>> f"{summary['mean']:.2f} ± {summary['std']:.2f}"
-    '0.85 ± 0.07'
-    """
-    runs = [float(v) for v in values]
-    mean = float(np.mean(runs))
-    if len(runs) < 2:
-        return {"mean": mean, "std": None, "ci95": None, "runs": runs}
-    std = float(np.std(runs, ddof=1))
-    reach = float(stdtrit(len(runs) - 1, 0.975)) * std / len(runs) ** 0.5
-    return {"mean": mean, "std": std, "ci95": (mean - reach, mean + reach), "runs": runs}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The mean of a figure over seeds, its 95 % interval and the two-sided p-value for a mean of 0 (Student's t)."""
-
-    num: int
-    mean: float
-    low: float
-    high: float
-    p: float
-
-    @property
-    def is_above(self) -> bool:
-        """Whether the whole interval is above 0."""
-        return self.low > 0
-
-    @property
-    def is_below(self) -> bool:
-        """Whether the whole interval is below 0."""
-        return self.high < 0
-
-
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean of `values`, one per seed; return None for fewer than two."""
-    # Accuracies are counts out of 1,000 nodes: smaller differences than this come from rounding in sums.
-    summary = summarise([round(value, 9) for value in values]) if values else None
-    if summary is None or summary["std"] is None or summary["ci95"] is None:
-        return None
-    mean, error = summary["mean"], summary["std"] / len(values) ** 0.5
-    p = 2 * float(stdtr(len(values) - 1, -abs(mean) / error)) if error else float(mean == 0)
-    return Estimate(len(values), mean, *summary["ci95"], p)
-
-
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Estimate the mean difference of two models over the seeds they share."""
-    return estimate([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
-
-
 def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:
     """Return the share of `nodes` whose predicted class is their label.
 
@@ -132,28 +55,6 @@ def accuracy(predictions: Ints, graph: Graph, nodes: Ints) -> float:
     0.5
     """
     return float(np.mean(predictions[nodes] == graph.labels[nodes]))
-
-
-def confusion(labels: Ints, predictions: Ints, num_classes: int) -> Ints:
-    """Count nodes by true class (row) and predicted class (column)."""
-    # By NumPy: loading scikit-learn for it takes longer than a run of Cora.
-    pairs = labels * num_classes + predictions
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
-
-
-def class_scores(labels: Ints, predictions: Ints, class_names: Sequence[str]) -> list[ClassScore]:
-    """Return precision, recall and F1 of each class; an empty ratio counts as 0."""
-    count = len(class_names)
-    right = np.bincount(labels[labels == predictions], minlength=count)
-    true, predicted = (np.bincount(classes, minlength=count) for classes in (labels, predictions))
-    precision, recall, f1 = (
-        np.divide(part, whole, out=np.zeros(count), where=whole > 0).tolist()
-        for part, whole in ((right, predicted), (right, true), (2 * right, true + predicted))
-    )
-    return [
-        {"name": name, "precision": precision[c], "recall": recall[c], "f1": f1[c], "support": int(true[c])}
-        for c, name in enumerate(class_names)
-    ]
 
 
 def repeat(
@@ -231,6 +132,8 @@ def repeat(
 
 
 TestScores = dict[str, Summary | None]
+
+
 """Every score on the test nodes by name, over all seeds; None where some seed's test nodes do not define it."""
 
 
@@ -335,57 +238,3 @@ def describe(
         **environment(device),
         "command": command,
     }
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Return the hardware, the versions and the commit that figures come from."""
-    return {
-        "device": device.type,
-        "hardware": hardware(device),
-        "versions": {
-            "python": platform.python_version(),
-            "nfcgcn": _nfcgcn_version(),
-            **{package: version(package) for package in ("torch", "numpy", "scipy", "numba")},
-        },
-        "commit": commit(),
-    }
-
-
-def hardware(device: torch.device) -> str:
-    """Return the name of the processor that the run used, and for a CPU the number of threads."""
-    name = processor(device)
-    threads = torch.get_num_threads()
-    return name if device.type == "cuda" else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def processor(device: torch.device) -> str:
-    """Return the name of the processor or the graphics card."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    return name
-
-
-def commit() -> str | None:
-    """Return the value of ``NFCGCN_COMMIT``, or the commit of the running source tree, or None."""
-    if given := os.environ.get("NFCGCN_COMMIT"):
-        return given
-    root = Path(__file__).resolve().parents[2]
-    git = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        if not (root / ".git").exists():
-            raise FileNotFoundError(root / ".git")
-        done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _nfcgcn_version() -> str:
-    from nfcgcn import __version__
-
-    return __version__
