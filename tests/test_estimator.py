@@ -560,7 +560,7 @@ READ_OTHERWISE = {
 def test_a_new_graph_must_be_read_as_the_one_of_fit(case):
     """It would be judged by features that mean something else, and nothing would show it."""
     graph = nfcgcn.from_frames(PEOPLE, RING, text="about")
-    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"])
+    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"].to_numpy())
     table, options, difference = READ_OTHERWISE[case]
     other = nfcgcn.from_frames(table, RING, name="later", **{"text": "about", **options})
     with pytest.raises(GraphError) as caught:
@@ -580,7 +580,7 @@ def test_a_new_graph_must_be_read_as_the_one_of_fit(case):
 @pytest.mark.parametrize("kind", ["spectral", "one-hot", "walk"])
 def test_features_of_one_graph_cannot_be_those_of_another(kind):
     graph = nfcgcn.from_frames(PEOPLE, RING, text="about", features=kind)
-    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"])
+    fitted = quick(graph, kernel_size=2, stride=1, epochs=1).fit(PEOPLE["id"], PEOPLE["town"].to_numpy())
     path = nfcgcn.from_frames(PEOPLE, RING[1:], text="about", features=kind)
     if kind == "walk":
         assert len(fitted.predict(PEOPLE["id"], graph=path)) == 12

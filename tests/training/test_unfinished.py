@@ -104,7 +104,8 @@ def test_finished_seeds_are_not_trained_again(graph, tmp_path, jobs):
     assert {0} <= done.keys() <= {0, 1}
     heard = set()
     again = repeat(graph, config, range(3), jobs=jobs, on_epoch=lambda seed, _: heard.add(seed), keep=series)
-    assert heard == {0, 1, 2} - done.keys()
+    left = {0, 1, 2} - done.keys()
+    assert left - ({2} if jobs > 1 else set()) <= heard <= left  # its process may have been at its last epoch
     for one, other in zip(again, whole, strict=True):
         assert_same(one.run, other.run)
         assert (one.seed, one.test_accuracy) == (other.seed, other.test_accuracy)

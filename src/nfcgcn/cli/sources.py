@@ -22,7 +22,6 @@ from nfcgcn.data.structure import STRUCTURES
 from nfcgcn.errors import ConfigError, UnseenWarning, visible
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import SavedGraph
-from nfcgcn.inference.run_folder import WRITTEN
 from nfcgcn.inference.run_tables import files_of, remember_tables, remembered_paths
 from nfcgcn.settings import read_assignments, read_number
 
@@ -131,12 +130,11 @@ class GraphSource:
         return remember_tables(Path(self.path), self.edges, options)
 
     def inputs(self, run: SavedGraph | None = None) -> list[Path]:
-        """Return the files of the run and of the graph, without GRAPH the run's. No output may be one of them."""
-        own = [] if run is None else [run.folder / name for name in WRITTEN]
+        """Return the files that the graph is read from: without GRAPH, those of the run. No output may be one."""
         if self.path is not None:
-            return [*own, *files_of(Path(self.path), self.edges).values()]
+            return [*files_of(Path(self.path), self.edges).values()]
         tables = (run and run.tables) or {}
-        return own + [Path(tables[name]["path"]) for name in ("nodes", "edges") if name in tables]
+        return [Path(tables[name]["path"]) for name in ("nodes", "edges") if name in tables]
 
     def columns(self) -> dict[str, Any]:
         """Return the options about tables under the names that `read_tables` has for them."""

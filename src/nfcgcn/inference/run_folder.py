@@ -36,7 +36,6 @@ FORMAT = 4
 """Version of the run folder's layout. Version 3 had neither checksums nor test nodes; others are refused."""
 CONFIG, RESULT, METRICS = "config.json", "result.json", "metrics.jsonl"
 WEIGHTS, TEST_NODES, SPLIT = "weights.safetensors", "test_nodes.safetensors", "split.safetensors"
-WRITTEN = (CONFIG, RESULT, METRICS, WEIGHTS, TEST_NODES, SPLIT)
 MOST_BYTES = 256 * 2**20
 """No file but the weights may be larger."""
 MOST_CLASSES = 100_000
