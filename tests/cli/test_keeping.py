@@ -70,22 +70,14 @@ INPUTS = {
     "train --json": (*TRAIN, "--out", "new", "--json", "graph.npz"),
     "train --json in --out": (*TRAIN, "--out", "new", "--json", "new/config.json"),
     "inspect --json": ("inspect", "graph.npz", "--json", "graph.npz"),
-<<<<<<< HEAD
     "predict": ("predict", "here", "graph.npz", "--add-nodes", "new.csv", "--out", "new.csv"),
-=======
-    "predict": ("predict", "here", "graph.npz", "--add-edges", "links.csv", "--out", "links.csv"),
->>>>>>> i15
     "embed": ("embed", "here", "graph.npz", "--out", "graph.npz"),
 }
 
 
 def test_no_command_writes_over_what_it_reads_or_wrote(run, graph):
     assert run(*TRAIN)[0] == 0
-<<<<<<< HEAD
     Path("new.csv").write_text("id\n60\n")
-=======
-    Path("links.csv").write_text("source,target\n0,1\n")
->>>>>>> i15
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     for name, arguments in INPUTS.items():
         code, _, err = run(*arguments)
