@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +17,11 @@ from nfcgcn.baselines import GCN, MLP, SAGE
 from nfcgcn.data.store import open_store, write_store
 from nfcgcn.errors import ConfigError
 from nfcgcn.graph import Graph
+from nfcgcn.kernels.threads import available
 from nfcgcn.training import batch_steps, unfinished
 from nfcgcn.training.batches import NodeReader, ahead
 from nfcgcn.training.fan_out import FanOut
+from nfcgcn.training.processes import without_fork_warnings
 from nfcgcn.training.unfinished import Unfinished
 from random_graphs import random_graph
 
@@ -224,6 +229,24 @@ def test_an_error_in_the_preparing_thread_is_raised_where_the_batch_is_used():
 
     with pytest.raises(ConfigError, match="no"):
         list(ahead([fail]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+def test_batches_are_prepared_in_forks_of_a_process_with_several_threads(threads):
+    def live():
+        both = threading.Barrier(min(2, available()))
+        try:
+            list(ahead([lambda: (both.wait(), torch.ones(400_000).sum())] * 2))
+        except RuntimeError:  # in two of five forks, where both threads make torch's pool anew
+            os._exit(1)
+        os._exit(0)
+
+    threads(4)
+    torch.ones(400_000).sum()
+    with without_fork_warnings():
+        for _ in range(60):
+            child = os.fork() or live()
+            assert os.waitpid(child, 0)[1] == 0
 
 
 def test_bits_do_not_depend_on_the_threads(graph, threads):

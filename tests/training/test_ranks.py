@@ -35,7 +35,6 @@ def together(work, count=2, *, heard=2, timeout=120):
     def live(pipe, number):
         os.environ |= {"RANK": str(number), "WORLD_SIZE": str(count), "MASTER_PORT": str(port)}
         os.environ["MASTER_ADDR"] = "127.0.0.1"
-        torch.set_num_threads(1)  # once after a fork: done by two threads at a time it fails now and then
         try:
             with ranks.joined(CPU):
                 pipe.send(work(number))
