@@ -190,6 +190,8 @@ def matrix_of(starts: Ints, columns: Ints, values: Any, size: tuple[int, int]) -
 def ahead(works: Iterable[Callable[[], T]]) -> Iterator[T]:
     """Yield the results of some works in order; other threads do the next ones while the caller uses a result."""
     waiting: deque[Future[T]] = deque()
+    # After a fork the first thread that computes makes torch's pool anew, which two at a time must not do.
+    torch.set_num_threads(torch.get_num_threads())
     with ThreadPoolExecutor(min(AHEAD, available()), thread_name_prefix="nfcgcn-batches") as threads:
         try:
             for work in works:
