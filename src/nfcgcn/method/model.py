@@ -105,7 +105,8 @@ class NFCGCN(LayeredClassifier):
 
         With ``needed``, node numbers, only these rows of ``H(0)`` are valid: ignore scores that depend on other rows.
         """
-        return self.finish(self.read(x, edge_index, neighbours, needed=needed), edge_index)
+        h = self.read(x, edge_index, neighbours, needed=needed)  # H(0) W(1), where H(0) = NFC(X)
+        return self.finish(h, edge_index)  # H(l) = A_hat ReLU(H(l-1)) W(l) for l = 2 to K, then class scores
 
     def read(
         self, x: Tensor, edge_index: Edges, neighbours: Tensor | None = None, *, needed: Tensor | None = None
