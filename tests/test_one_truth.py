@@ -25,8 +25,8 @@ from nfcgcn.evaluation import describe, repeat
 from nfcgcn.graph import Graph
 from nfcgcn.inference.checkpoint import load_run, save_run
 from nfcgcn.inference.export import EXPORTABLE
-from nfcgcn.inference.feature_path import reach
 from nfcgcn.inference.pieces import compute
+from nfcgcn.inference.reach import reach
 from nfcgcn.method.acceleration import plain_formulas
 from nfcgcn.method.additions import ADDITIONS
 from nfcgcn.method.hops import LayeredClassifier

@@ -96,7 +96,7 @@ def test_the_number_of_steps_follows_from_the_contraction():
 
 
 def test_chebnet_reaches_as_far_as_its_order(dense_graph):
-    from nfcgcn.inference.feature_path import count_hops, reach
+    from nfcgcn.inference.reach import count_hops, reach
 
     net = ChebNet(40, 4, 2, 3, order=2).eval()
     assert reach(net) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import re
 
 import numpy as np
@@ -19,11 +18,10 @@ from nfcgcn.baselines import GCN, MLP
 from nfcgcn.config.registry import MODELS
 from nfcgcn.errors import ConfigError, GraphError, NFCWarning
 from nfcgcn.graph import Graph, Split
-from nfcgcn.inference import feature_path
+from nfcgcn.inference import feature_path, integration
+from nfcgcn.inference.reach import count_hops
 from nfcgcn.training import TrainingConfig
 from random_graphs import random_graph
-
-explaining = importlib.import_module("nfcgcn.inference.explanation")
 
 
 def message(text):
@@ -367,8 +365,8 @@ def test_the_model_and_the_generator_stay_as_they_are(sparse_graph):
 def test_too_few_points_are_admitted(sparse_graph, monkeypatch):
     torch.manual_seed(0)
     model = spoil_biases(make_config("sage-mean").build(sparse_graph, 0))
-    monkeypatch.setattr(explaining, "MOST_POINTS", 5)
-    monkeypatch.setattr(explaining, "TOLERANCE", 1e-9)
+    monkeypatch.setattr(integration, "MOST_POINTS", 5)
+    monkeypatch.setattr(integration, "TOLERANCE", 1e-9)
     text = r"^the contributions leave \S+ of the score's change of \S+ unexplained, even with 5 integration points$"
     with pytest.warns(NFCWarning, match=text):
         explain(model, sparse_graph, 0)
@@ -389,7 +387,7 @@ def test_refusals(sparse_graph, monkeypatch):
     ):
         explain(NFCGCN(39, 8, 2, 3), sparse_graph, 0)
     monkeypatch.setattr(feature_path, "MOST_DENSE", 100)
-    around = int((feature_path.count_hops(sparse_graph, np.array([0]), 3) >= 0).sum())
+    around = int((count_hops(sparse_graph, np.array([0]), 3) >= 0).sum())
     with pytest.raises(
         GraphError,
         match=message(
@@ -402,8 +400,8 @@ def test_refusals(sparse_graph, monkeypatch):
 
 def test_hops_by_hand():
     graph = Graph.from_edges([[0, 1, 2, 5], [1, 2, 3, 4]], np.ones((6, 1), np.float32))
-    assert feature_path.count_hops(graph, np.array([0]), 2).tolist() == [0, 1, 2, -1, -1, -1]
-    assert feature_path.count_hops(graph, np.array([0, 5]), 9).tolist() == [0, 1, 2, 3, 1, 0]
+    assert count_hops(graph, np.array([0]), 2).tolist() == [0, 1, 2, -1, -1, -1]
+    assert count_hops(graph, np.array([0, 5]), 9).tolist() == [0, 1, 2, 3, 1, 0]
 
 
 @pytest.mark.data

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -21,7 +19,6 @@ from nfcgcn.cli.console import (
     MOST_SEED,
     MOST_SEEDS,
     Application,
-    Lines,
     among,
     app,
     err,
@@ -32,28 +29,24 @@ from nfcgcn.cli.console import (
     warn_of_formulas,
 )
 from nfcgcn.cli.link_suggestions import namer, with_progress, write_suggestions
+from nfcgcn.cli.link_training import BASELINES, print_result, show_progress, time_split, train_baselines
 from nfcgcn.cli.links_page import write_links_page
 from nfcgcn.cli.sources import GraphSource, read_graph, takes_graph
 from nfcgcn.config.registry import MODELS
-from nfcgcn.data.formats import find_tables
 from nfcgcn.errors import ConfigError, NFCError, counted, unknown
 from nfcgcn.graph import Graph, Ints
-from nfcgcn.links.config import LINK_MODELS, LinkConfig, LinkSetup, make_link_setup
+from nfcgcn.links.config import LINK_MODELS, LinkConfig, make_link_setup
 from nfcgcn.links.evaluation import (
-    Judged,
-    LinkScores,
     UnfinishedLinksError,
     describe,
     judge_heuristics,
     repeat,
-    summarise_scores,
 )
 from nfcgcn.links.prediction import encode, predict_pairs, suggest_links
 from nfcgcn.links.run_folder import SavedLinkRun, load_link_run, save_link_run
-from nfcgcn.links.splits import EdgeSplit, pair_keys, pairs_of, split_by_time
-from nfcgcn.links.tables import read_pairs, read_times
-from nfcgcn.links.training import LinkEpoch
-from nfcgcn.settings import one_line, read_assignments, settings_of
+from nfcgcn.links.splits import pair_keys, pairs_of
+from nfcgcn.links.tables import read_pairs
+from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
 
 links = Application(
@@ -61,8 +54,6 @@ links = Application(
 )
 app.add_typer(links, name="links")
 
-BASELINES = ("mlp", "gae", "vgae")
-"""The models that --baselines trains beside the one that is asked for."""
 READ = ("all", "train")
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `nfcgcn links train` wrote.")]
 ReadOption = Annotated[
@@ -118,13 +109,13 @@ def train(
         files.check_writable(json_file, source.inputs(), outside=folder)
     graph, tables = source.load(options), source.remember()
     setup = make_link_setup(model, dataset=source.dataset, graph=graph, settings=settings)
-    splits = None if time is None else [_time_split(source, graph, time, setup)] * seeds
+    splits = None if time is None else [time_split(source, graph, time, setup)] * seeds
     err.print(f"{graph}, {LINK_MODELS[model].summary}, preset {setup.preset}", soft_wrap=True)
     wanted = range(first_seed, first_seed + seeds)
     failure: UnfinishedLinksError | None = None
     with interruptible() as interruption:
         try:
-            with _progress(seeds * setup.links.epochs) as on_epoch:
+            with show_progress(seeds * setup.links.epochs) as on_epoch:
                 judged = repeat(graph, setup, wanted, splits=splits, device=chosen, on_epoch=on_epoch)
         except KeyboardInterrupt:
             err.print("interrupted before the first epoch had ended; nothing was written")
@@ -135,7 +126,7 @@ def train(
         simple = judge_heuristics(graph, judged)
         if baselines and whole:
             shared = {name: value for name, value in settings.items() if name in ("epochs", "test_negatives")}
-            simple |= _train_baselines(graph, source.dataset, shared, setup.name, judged, chosen)
+            simple |= train_baselines(graph, source.dataset, shared, setup.name, judged, chosen)
         interruption.hold()
         result = describe(
             graph,
@@ -152,7 +143,7 @@ def train(
             save_link_run(draft, graph, result, judged, shown, tables)
         if json_file:
             files.write_text(json_file, files.to_json(result))
-        _print_result(result)
+        print_result(result)
         write_links_page(folder)
     if failure is not None:
         raise NFCError(f"{failure}; {folder} has the {counted(len(judged), 'seed')} before it") from failure
@@ -282,85 +273,3 @@ def _edges_read(saved: SavedLinkRun, read: str) -> Ints | None:
     A model that learned vectors from its edges alone knows no others.
     """
     return None if read == "all" and saved.setup.reads_features else saved.read
-
-
-def _time_split(source: GraphSource, graph: Graph, time: str, setup: LinkSetup) -> EdgeSplit:
-    if source.path is None:
-        raise ConfigError("--time is for tables of nodes and edges with a column of times")
-    path = Path(source.path)
-    edges = source.edges or (find_tables(path)[1] if path.is_dir() else None)
-    if edges is None:
-        raise ConfigError("--time needs a table of edges; name it with --edges")
-    ends = {"source": source.source_column or "source", "target": source.target_column or "target"}
-    pairs, times = read_times(edges, graph, time, **ends)
-    c = setup.links
-    return split_by_time(graph, pairs, times, val_ratio=c.val_ratio, test_ratio=c.test_ratio)
-
-
-def _train_baselines(
-    graph: Graph,
-    dataset: str | None,
-    settings: Mapping[str, Any],
-    own: str,
-    judged: list[Judged],
-    device: torch.device,
-) -> dict[str, LinkScores]:
-    """Return the figures of the baselines that learn, by name; one that fails or is interrupted costs no result."""
-    seeds, splits = [j.run.seed for j in judged], [j.run.split for j in judged]
-    found: dict[str, LinkScores] = {}
-    for name in BASELINES:
-        if name == own:
-            continue
-        try:
-            other = make_link_setup(name, dataset=dataset, graph=graph, settings=settings)
-            with _progress(len(seeds) * other.links.epochs, name) as on_epoch:
-                done = repeat(graph, other, seeds, splits=splits, device=device, on_epoch=on_epoch)
-            if len(done) < len(seeds) or done[-1].run.interrupted:
-                raise KeyboardInterrupt
-            found[name] = summarise_scores([j.scores for j in done])
-        except (KeyboardInterrupt, NFCError) as error:
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-            err.print(f"without {name}, for comparison: {reason}", soft_wrap=True)
-            break
-    return found
-
-
-@contextmanager
-def _progress(total: int, what: str = "") -> Iterator[Callable[[int, LinkEpoch], None]]:
-    """Show progress on stderr: a status in a terminal, a line now and then elsewhere."""
-    lines, done = Lines(), 0
-
-    def text(seed: int, epoch: LinkEpoch) -> str:
-        name = f"{what} seed {seed}" if what else f"seed {seed}"
-        return f"{done} of {total} epochs at most; {name}: loss {epoch['train_loss']:.3f}, AUC {epoch['val_auc']:.1%}"
-
-    with err.status("training") as status:
-
-        def on_epoch(seed: int, epoch: LinkEpoch) -> None:
-            nonlocal done
-            done += 1
-            if err.is_terminal:
-                status.update(text(seed, epoch))
-            lines.show(lambda: text(seed, epoch))
-
-        yield on_epoch
-
-
-def _print_result(result: Mapping[str, Any]) -> None:
-    table = make_table("model", *(f">{name}" for name in result["test_scores"]))
-    for name, scores in {result["model"]: result["test_scores"], **result["baselines"]}.items():
-        table.add_row(name, *(_cell(score) for score in scores.values()))
-    out.print(table)
-    count = len(result["seeds"])
-    sizes = ", ".join(f"{size:,} {part}" for part, size in result["split_sizes"].items())
-    out.print(
-        f"in %, over {count} seed{'s' if count > 1 else ''}; edges: {sizes}; validation AUC "
-        f"{100 * result['val_scores']['auc']['mean']:.2f}; {result['seconds']:.1f} s on {result['device']}",
-        soft_wrap=True,
-    )
-
-
-def _cell(score: Mapping[str, Any] | None) -> str:
-    if score is None:
-        return "n/a"
-    return f"{100 * score['mean']:.1f}" + ("" if score["std"] is None else f"±{100 * score['std']:.1f}")

@@ -9,7 +9,7 @@ import numpy as np
 from nfcgcn.explore.layout import Array, arrange
 from nfcgcn.explore.subject import PARTS, Subject
 from nfcgcn.graph import Ints
-from nfcgcn.inference.feature_path import count_hops
+from nfcgcn.inference.reach import count_hops
 from nfcgcn.reports.drawing import colour_of
 
 MOST_NODES, MOST_EDGES = 20_000, 100_000

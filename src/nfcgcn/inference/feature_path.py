@@ -21,10 +21,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.baselines import GAT, GCN, MLP, SAGE, ChebNet, Fingerprint, GatedGNN, JKNet, PlanetoidI, PlanetoidT
+from nfcgcn.baselines import PlanetoidT
 from nfcgcn.baselines.sampled import SampledClassifier
 from nfcgcn.errors import ConfigError, GraphError
 from nfcgcn.graph import Edges, Graph, Ints, WeightedEdges, csr_tensor
+from nfcgcn.inference.reach import count_hops, reach
 from nfcgcn.kernels.reference.node_feature_conv import compose
 from nfcgcn.kernels.sparse import Sparse
 from nfcgcn.method.classifier import NodeClassifier
@@ -295,35 +296,6 @@ def _local_table(table: Ints, around: Ints) -> Tensor:
 def weighted(points: Sequence[Point]) -> Tensor:
     """Return the weighted sum of the gradients."""
     return torch.stack([weight * gradient for _, weight, gradient in points]).sum(0)
-
-
-def count_hops(graph: Graph, nodes: Ints, most: int) -> Ints:
-    """Count the edges from each node to the nearest of `nodes`, ``[N]``; -1 if there are more than `most`."""
-    hops = np.full(graph.num_nodes, -1, np.int64)
-    hops[nodes] = 0
-    ring = np.unique(nodes)
-    for hop in range(1, most + 1):
-        reached = np.unique(graph.adjacency[ring].indices)
-        ring = reached[hops[reached] < 0]
-        if not len(ring):
-            break
-        hops[ring] = hop
-    return hops
-
-
-def reach(model: NodeClassifier) -> int | None:
-    """Return how many edges away features can still affect a score, or None if there is no limit."""
-    if isinstance(model, MLP | PlanetoidT | PlanetoidI):
-        return 0
-    if isinstance(model, SampledClassifier):
-        return 1
-    if isinstance(model, NFCGCN):
-        return len(model.layers) + 1 + len(model.stack)
-    if isinstance(model, ChebNet):
-        return len(model.layers) * int(model.config.order)
-    if isinstance(model, GatedGNN):
-        return int(model.config.steps)
-    return len(model.layers) if isinstance(model, GCN | GAT | SAGE | JKNet | Fingerprint) else None
 
 
 def _double(model: M) -> M:

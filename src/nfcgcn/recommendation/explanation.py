@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from nfcgcn.graph import Ints
-from nfcgcn.inference.explanation import Method, integrate
 from nfcgcn.inference.feature_path import prepare_path
+from nfcgcn.inference.integration import Method, integrate
 from nfcgcn.kernels.threads import one_pool
 from nfcgcn.method.classifier import NodeClassifier
 from nfcgcn.recommendation.bipartite import Bipartite

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from nfcgcn.data.formats.cells import TableCells
 from nfcgcn.graph import Graph
-from nfcgcn.inference.explanation import ClassExplanation, Explanation, Method
+from nfcgcn.inference.explanation import ClassExplanation, Explanation
+from nfcgcn.inference.integration import Method
 from nfcgcn.reports.figures import contributions as draw_contributions
 from nfcgcn.reports.html import fill, image
 from nfcgcn.reports.neighbourhood import draw_neighbourhood
