@@ -97,7 +97,7 @@ def counted(value: int, noun: str, plural: str | None = None) -> str:
 
 
 MOST_PROBLEMS = 12
-"""More problems than that are counted, not told."""
+"""More problems than that are counted, not listed."""
 
 
 def joined(messages: Sequence[str]) -> str:
@@ -108,9 +108,9 @@ def joined(messages: Sequence[str]) -> str:
     """
     if len(messages) < 2:
         return "".join(messages)
-    told = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST_PROBLEMS], 1))
+    numbered = " ".join(f"({number}) {message}" for number, message in enumerate(messages[:MOST_PROBLEMS], 1))
     more = f" and {len(messages) - MOST_PROBLEMS} more" if len(messages) > MOST_PROBLEMS else ""
-    return f"{len(messages)} problems: {told}{more}"
+    return f"{len(messages)} problems: {numbered}{more}"
 
 
 MOST_LISTED = 50

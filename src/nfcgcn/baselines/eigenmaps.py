@@ -41,15 +41,15 @@ class LaplacianEigenmaps(VectorClassifier):
         _, labels = connected_components(adjacency, directed=False)
         order = np.argsort(labels, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(labels))[:-1]) if size else []
-        found: list[tuple[float, Ints, Any]] = []
+        solutions: list[tuple[float, Ints, Any]] = []
         for nodes in members:
             if len(nodes) < 2:
                 continue
             scale = np.diff(starts)[nodes] ** -0.5
             inside = sp.csr_array(sp.diags_array(scale) @ adjacency[nodes][:, nodes] @ sp.diags_array(scale))
             values, vectors = leading_eigenvectors(inside, width + 1, which="LA")
-            found += [(1 - values[i], nodes, vectors[:, i] * scale) for i in range(1, len(values))]
+            solutions += [(1 - values[i], nodes, vectors[:, i] * scale) for i in range(1, len(values))]
         out = np.zeros((size, width))
-        for column, (_, nodes, vector) in enumerate(sorted(found, key=lambda each: each[0])[:width]):
+        for column, (_, nodes, vector) in enumerate(sorted(solutions, key=lambda each: each[0])[:width]):
             out[nodes, column] = vector * np.sqrt(size / (vector**2).sum())
         return out.astype(np.float32)

@@ -211,7 +211,7 @@ def _ask(page: Page, explorer: Explorer, asked: dict[str, list[int]]) -> dict[st
     """Return the times of nodes and of changes to them, and the nodes unlike what `predict` and `explain` say."""
     subject = explorer.subject
     assert subject.run is not None  # noqa: S101
-    said = predict_proba(subject.run.model, subject.graph).probabilities
+    expected = predict_proba(subject.run.model, subject.graph).probabilities
     node_ms: dict[str, list[float]] = {kind: [] for kind in asked}
     change_ms: dict[str, list[float]] = {}
     wrong = []
@@ -221,7 +221,8 @@ def _ask(page: Page, explorer: Explorer, asked: dict[str, list[int]]) -> dict[st
             node_ms[kind].append(shown["ms"])
             reasons = explain(subject.run.model, subject.graph, node).top(1)
             probabilities = {name: text for name, text, *_ in shown["probabilities"]}
-            is_right = all(probabilities[c] == _percent(p) for c, p in zip(subject.classes, said[node], strict=True))
+            pairs = zip(subject.classes, expected[node], strict=True)
+            is_right = all(probabilities[c] == _percent(p) for c, p in pairs)
             if reasons:
                 added = float(shown["reasons"][0][-1])
                 is_right &= abs(added - reasons[0].contribution) <= 1e-3 * abs(reasons[0].contribution)

@@ -119,8 +119,8 @@ def bench_beside_others(
         files.write_text(json_file, files.to_json(result))
     table = make_table(f"{dataset}, an epoch", *(f">{name}" for s in SYSTEMS for name in (f"{s} ms", "of quiet")))
     quiet = result["ms_per_epoch"]["quiet"]
-    for situation, found in result["ms_per_epoch"].items():
-        table.add_row(situation, *(text for s in SYSTEMS for text in (f"{found[s]:.2f}", f"{found[s] / quiet[s]:.2f}")))
+    for situation, times in result["ms_per_epoch"].items():
+        table.add_row(situation, *(text for s in SYSTEMS for text in (f"{times[s]:.2f}", f"{times[s] / quiet[s]:.2f}")))
     out.print(table)
     out.print(f"{result['hardware']}, {result['cores']} cores, torch {result['versions']['torch']}")
 

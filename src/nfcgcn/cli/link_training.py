@@ -49,7 +49,7 @@ def train_baselines(
 ) -> dict[str, LinkScores]:
     """Return the figures of the baselines that learn, by name; one that fails or is interrupted costs no result."""
     seeds, splits = [j.run.seed for j in judged], [j.run.split for j in judged]
-    found: dict[str, LinkScores] = {}
+    figures: dict[str, LinkScores] = {}
     for name in BASELINES:
         if name == own:
             continue
@@ -59,12 +59,12 @@ def train_baselines(
                 done = repeat(graph, other, seeds, splits=splits, device=device, on_epoch=on_epoch)
             if len(done) < len(seeds) or done[-1].run.interrupted:
                 raise KeyboardInterrupt
-            found[name] = summarise_scores([j.scores for j in done])
+            figures[name] = summarise_scores([j.scores for j in done])
         except (KeyboardInterrupt, NFCError) as error:
             reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
             err.print(f"without {name}, for comparison: {reason}", soft_wrap=True)
             break
-    return found
+    return figures
 
 
 @contextmanager

@@ -176,11 +176,11 @@ def predict(
         files.check_writable(out_file, [*source.inputs(saved), pairs_file])
     pairs = read_pairs(pairs_file, graph)
     known = np.isin(pair_keys(pairs, graph.num_nodes), pair_keys(pairs_of(graph), graph.num_nodes))
-    found = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
+    probabilities = predict_pairs(saved.model, graph, pairs, read=_edges_read(saved, read), device=chosen)
     names = namer(graph)
     rows = [
         (names(u), names(v), f"{p:.6g}", "yes" if k else "no")
-        for u, v, p, k in zip(*pairs.tolist(), found.tolist(), known.tolist(), strict=True)
+        for u, v, p, k in zip(*pairs.tolist(), probabilities.tolist(), known.tolist(), strict=True)
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -96,9 +96,9 @@ def _tables(source: GraphSource, edge_table: str | None) -> tuple[str | None, st
             raise ConfigError("name the table of nodes as GRAPH, before the table of edges")
         return nodes, given[0]
     if nodes is not None and source.path is not None and is_folder(Path(nodes)) and not is_store(Path(nodes)):
-        found = find_tables(Path(nodes))
-        if found[1] is not None:
-            return str(found[0]), str(found[1])
+        tables = find_tables(Path(nodes))
+        if tables[1] is not None:
+            return str(tables[0]), str(tables[1])
     return None, None
 
 

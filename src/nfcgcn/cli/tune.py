@@ -51,7 +51,7 @@ from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import Epoch, TrainingConfig, choose_device
 
 MINUTES = 10.0
-"""How long a search takes if nothing is said about its end."""
+"""How long a search takes if no end is given."""
 
 
 @app.command()
@@ -256,8 +256,8 @@ def _page(tuned: tuning.Tuned, tested: Worth | None, *, graph: str, preset: Path
     known = settings_of(type(tuned.default.model)) | settings_of(TrainingConfig)
     shares = importances(tuned) or {}
     searched = []
-    for setting, found in tuned.ranges.items():
-        choices, low, high = (getattr(found, key, None) for key in ("choices", "low", "high"))
+    for setting, distribution in tuned.ranges.items():
+        choices, low, high = (getattr(distribution, key, None) for key in ("choices", "low", "high"))
         searched.append(
             SearchedSetting(
                 setting,
@@ -267,7 +267,7 @@ def _page(tuned: tuning.Tuned, tested: Worth | None, *, graph: str, preset: Path
                 ", ".join(choices) if choices else f"{low:g} to {high:g}",
                 [value[setting] for value in values],
                 choices or (),
-                getattr(found, "log", False),
+                getattr(distribution, "log", False),
                 shares.get(setting),
             )
         )

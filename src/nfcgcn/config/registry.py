@@ -272,8 +272,8 @@ def suggest(graph: Graph, model: str = "nfc-gcn") -> dict[str, Suggestion]:
         own = suggestions.for_gcn()
     elif not made.reads_features:
         own = suggestions.for_vectors()
-    found = {**suggestions.for_any_model(graph), **own}
-    return found if made.reads_features else {name: s for name, s in found.items() if name != "feature_scale"}
+    suggested = {**suggestions.for_any_model(graph), **own}
+    return suggested if made.reads_features else {name: s for name, s in suggested.items() if name != "feature_scale"}
 
 
 def _entry(name: str) -> ModelEntry:

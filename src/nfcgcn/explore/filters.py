@@ -23,7 +23,7 @@ MOST_NODES = 20_000
 
 
 class Filters:
-    """The filters of a model on a graph; their strongest answers are found once, when they are first asked for."""
+    """The filters of a model on a graph; their strongest answers are computed once, when they are first asked for."""
 
     def __init__(self, subject: Subject) -> None:
         assert subject.convolved is not None  # noqa: S101
@@ -45,7 +45,7 @@ class Filters:
         table = subject.own_table
         answers = self.model.nfc.out_channels
         step = max(1, CHUNK // max(config.bandwidth * subject.graph.num_features, answers))
-        found = []
+        maxima = []
         for start in range(0, len(self.nodes), step):
             slots = table[self.nodes[start : start + step]]
             sources, place = np.unique(slots, return_inverse=True)
@@ -54,8 +54,8 @@ class Filters:
             maps = scale_features(dense, config.feature_scale)[torch.from_numpy(place.reshape(slots.shape))]
             with torch.no_grad():
                 z = convolve(maps, self.model.nfc.weight, stride=config.stride)
-            found.append(z.abs().amax(dim=(1, 3)).numpy())
-        return np.concatenate(found)
+            maxima.append(z.abs().amax(dim=(1, 3)).numpy())
+        return np.concatenate(maxima)
 
     def list(self) -> dict[str, Any]:
         """List the filters, the strongest first: how large their weights and their answers are."""

@@ -46,13 +46,13 @@ def positions(subject: Subject, folder: Path | None = None) -> dict[str, Array]:
     kept = None if folder is None else _read(folder / CACHE, key, subject.graph.num_nodes)
     if kept is not None:
         return kept
-    found = {"structure": arrange(subject.graph.adjacency)}
+    layouts = {"structure": arrange(subject.graph.adjacency)}
     if subject.run is not None:
-        found["learned"] = arrange(_nearest(_representation(subject)))
+        layouts["learned"] = arrange(_nearest(_representation(subject)))
     if folder is not None:
         with suppress(NFCError):  # in a folder that cannot be written to, they are computed again next time
-            files.write_bytes(files.in_folder(folder, CACHE), safetensors.numpy.save({**found, "key": key}))
-    return found
+            files.write_bytes(files.in_folder(folder, CACHE), safetensors.numpy.save({**layouts, "key": key}))
+    return layouts
 
 
 def arrange(links: sp.csr_array) -> Array:
@@ -156,10 +156,10 @@ def _key(subject: Subject) -> Array:
 def _read(path: Path, key: Array, num_nodes: int) -> dict[str, Array] | None:
     """Return stored positions, if they are those of this graph and model; a damaged file counts as none."""
     try:
-        found = safetensors.numpy.load(files.read_regular(path, MOST_BYTES))
+        layouts = safetensors.numpy.load(files.read_regular(path, MOST_BYTES))
     except Exception:
         return None
-    if not np.array_equal(found.pop("key", np.zeros(0)), key):
+    if not np.array_equal(layouts.pop("key", np.zeros(0)), key):
         return None
-    fits = all(a.shape == (num_nodes, 2) and np.isfinite(a).all() for a in found.values())
-    return found if fits and "structure" in found else None
+    fits = all(a.shape == (num_nodes, 2) and np.isfinite(a).all() for a in layouts.values())
+    return layouts if fits and "structure" in layouts else None

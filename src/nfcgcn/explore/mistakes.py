@@ -55,8 +55,8 @@ def describe_mistakes(subject: Subject, part: str) -> dict[str, Any]:
 
 def parts_with_labels(subject: Subject) -> list[str]:
     """List the parts of the split that have labelled nodes, the test nodes first, and "all"."""
-    found = [p for p in ("test", "validation", "training") if (subject.parts == PARTS.index(p)).any()]
-    return [*found, "all"]
+    parts = [p for p in ("test", "validation", "training") if (subject.parts == PARTS.index(p)).any()]
+    return [*parts, "all"]
 
 
 def separate(subject: Subject, classes: list[ClassExplanation], one: int, other: int) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def make_page(title: str, data: dict[str, Any] | None = None, *, start: str | No
         "data": _json({"start": start, **(data or {})}),
         "scripts": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
-    text = re.sub(r"\{\{ (\w+) \}\}", lambda found: parts[found[1]], _read("page.html"))
+    text = re.sub(r"\{\{ (\w+) \}\}", lambda slot: parts[slot[1]], _read("page.html"))
     return Page(text, policy)
 
 
@@ -73,7 +73,7 @@ def page_file(
     """Return the page with the answers in it, for a file that needs no server.
 
     It holds full answers for the node `first`, then for mistakes and for the least sure nodes, `MOST_NODES_IN_A_FILE`
-    in all. `on_answer` is told how many of how many answers are there.
+    in all. `on_answer` is called with the number of answers so far and in all.
     """
     subject = explorer.subject
     nodes = list(dict.fromkeys([*([] if first is None else [first]), *_interesting(explorer)]))[:MOST_NODES_IN_A_FILE]

@@ -20,7 +20,7 @@ UNSURE = 0.6
 """A node whose most probable class has a lower probability is unsure."""
 MOST_FOUND = 20
 MOST_FEATURES = 50_000
-"""Names of features that the page is told; of more it knows the numbers alone."""
+"""The page gets the names of at most so many features; if there are more, it shows their numbers alone."""
 
 
 def is_whole(subject: Subject) -> bool:
@@ -94,8 +94,8 @@ def search(subject: Subject, text: str) -> list[dict[str, Any]]:
     """List the nodes whose names hold `text`: those that are called so first, then those that begin with it."""
     wanted = text.casefold()
     names = enumerate(_folded(subject))
-    found = [(name != wanted, not name.startswith(wanted), i) for i, name in names if wanted in name]
-    return [subject.brief(i) for *_, i in sorted(found)[:MOST_FOUND]]
+    matches = [(name != wanted, not name.startswith(wanted), i) for i, name in names if wanted in name]
+    return [subject.brief(i) for *_, i in sorted(matches)[:MOST_FOUND]]
 
 
 def _folded(subject: Subject) -> list[str]:

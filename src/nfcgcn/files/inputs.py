@@ -104,13 +104,13 @@ def open_regular(path: Path, most: int) -> BinaryIO:
     """Open a regular file of at most `most` bytes; see :func:`read_regular`."""
     # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    found = os.fstat(handle)
-    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most:
         return os.fdopen(handle, "rb")
     os.close(handle)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise DatasetError(f"{path} is not a regular file")
-    raise DatasetError(f"{path} has {found.st_size / 2**20:.0f} MiB; at most {most / 2**20:.0f} MiB are read")
+    raise DatasetError(f"{path} has {status.st_size / 2**20:.0f} MiB; at most {most / 2**20:.0f} MiB are read")
 
 
 def to_json(value: Any) -> str:

@@ -17,7 +17,7 @@ MOST_WEIGHT = float(np.finfo(np.float32).max) / 4
 """The weights of a node's edges add up to at most this; a model adds the weight of the node itself."""
 
 DIRECTIONS = "directions, as every model reads an edge both ways"
-"""What is said not to be used where edges come in one direction."""
+"""What is reported as unused where edges come in one direction."""
 
 
 def as_pairs(edges: npt.ArrayLike, n: int) -> Ints:

@@ -203,7 +203,7 @@ def explain_classes(model: NodeClassifier, graph: Graph, *, nodes: Ints | None =
     >>> import nfcgcn
     >>> graph = nfcgcn.load("citations", nodes=200, features=50)
     >>> classes = explain_classes(nfcgcn.GCN(50, 8, 2, 7).eval(), graph)
-    >>> sum(found.num_nodes for found in classes)
+    >>> sum(explained.num_nodes for explained in classes)
     200
     """
     nodes = np.arange(graph.num_nodes) if nodes is None else np.unique(nodes)

@@ -154,10 +154,10 @@ class _Layers:
         prepared = moved(ahead(partial(prepare, piece) for piece in own), device)
         out: Floats | None = None
         for turn, batch in zip(rounds, prepared, strict=True):
-            found = self.ranks.gather(work(self.reader.model, batch)).cpu().numpy()
+            result = self.ranks.gather(work(self.reader.model, batch)).cpu().numpy()
             if out is None:
-                out = new_array((self.reader.graph.num_nodes, found.shape[1]), self.folder)
-            out[np.concatenate(turn)] = found
+                out = new_array((self.reader.graph.num_nodes, result.shape[1]), self.folder)
+            out[np.concatenate(turn)] = result
             self.done += sum(map(len, turn))
             if self.say is not None:
                 self.say(self.done, self.total)

@@ -174,10 +174,10 @@ def read_model(path: Path, settings: Config, config: Mapping[str, Any]) -> NodeC
 
 
 def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, Any], *, num_layers: int) -> Built:
-    """Build a model and load its weights, after their names, shapes and types were found to be the model's."""
+    """Build a model and load its weights, after a check that their names, shapes and types are the model's."""
     with files.open_regular(path, files.MAX_BYTES) as file:
         start, header = _read_header(file)
-        # Each layer has weights. Without this, a million layers would be built before they are found to be too many.
+        # Each layer has weights. Without this, a million layers would be built before the check that they are too many.
         if num_layers > len(header):
             raise ValueError(f"{WEIGHTS} holds {len(header)} tensors, too few for {num_layers} layers")
         with torch.device("meta"):  # shapes alone, without memory
@@ -190,9 +190,9 @@ def read_weights(path: Path, build: Callable[[], Built], config: Mapping[str, An
         for name in sorted({*expected, *header}):
             if name not in header or name not in expected:
                 raise ValueError(f"{WEIGHTS} {'lacks' if name in expected else 'has an unknown'} '{name:.80}'")
-            found = (header[name]["dtype"], header[name]["shape"])
-            if found != ("F32", expected[name]):
-                raise ValueError(f"'{name}' in {WEIGHTS} must be F32 {expected[name]}, got {found[0]} {found[1]}")
+            stored = (header[name]["dtype"], header[name]["shape"])
+            if stored != ("F32", expected[name]):
+                raise ValueError(f"'{name}' in {WEIGHTS} must be F32 {expected[name]}, got {stored[0]} {stored[1]}")
         size = 4 * sum(math.prod(shape) for shape in expected.values())
         content = start + file.read(size + 1)
     _check_sum(WEIGHTS, content, config)

@@ -21,8 +21,8 @@ def remember_tables(nodes: Path, edges: Path | None, options: Mapping[str, Any])
 
     For `nodes` see :func:`files_of`.
     """
-    found = files_of(nodes, edges)
-    files = {name: {"path": str(path.resolve()), "sha256": _sha256(path)} for name, path in found.items()}
+    paths = files_of(nodes, edges)
+    files = {name: {"path": str(path.resolve()), "sha256": _sha256(path)} for name, path in paths.items()}
     return {**files, "options": dict(options)}
 
 

@@ -149,23 +149,23 @@ def violation(
     inputs = {name: t.to(device) for name, t in case.inputs(dtype).items()}
     before = {name: _values(t).clone() for name, t in inputs.items()}
     with _poisoned_memory():
-        found = _run(variant, operation, case, dtype, inputs)
+        results = _run(variant, operation, case, dtype, inputs)
     for name, t in inputs.items():
         if not torch.equal(_values(t), before[name]):
             return f"changes its input {name}"
     for name, exact in truth.items():
-        if found[name].shape != exact.shape or found[name].dtype != dtype:
-            return f"{name} is {found[name].dtype} {list(found[name].shape)}, not {dtype} {list(exact.shape)}"
+        if results[name].shape != exact.shape or results[name].dtype != dtype:
+            return f"{name} is {results[name].dtype} {list(results[name].shape)}, not {dtype} {list(exact.shape)}"
         scale = exact.abs().max().item() if exact.numel() else 0.0
         # In float64 the reference counts as exact, so the floor must cover its own error, too.
         allowed = slack * (2 * _error(own[name], exact) + 32 * torch.finfo(dtype).eps * scale)
-        error = _error(found[name], exact)
+        error = _error(results[name], exact)
         if not error <= allowed:  # false for NaN
             return f"{name} is off by {error:.3g}, where {allowed:.3g} is allowed"
     for count in threads:
         with _threads(count):
             again = _run(variant, operation, case, dtype, inputs)
-        if any(not torch.equal(found[name], again[name]) for name in found):
+        if any(not torch.equal(results[name], again[name]) for name in results):
             return f"other bits in a second call with {count} threads"
     return None
 
@@ -194,8 +194,8 @@ def _values(t: Tensor) -> Tensor:
     return t.values() if t.layout == torch.sparse_csr else t
 
 
-def _error(found: Tensor, exact: Tensor) -> float:
-    return (found.double() - exact).abs().max().item() if exact.numel() else 0.0
+def _error(result: Tensor, exact: Tensor) -> float:
+    return (result.double() - exact).abs().max().item() if exact.numel() else 0.0
 
 
 @contextmanager

@@ -136,15 +136,15 @@ def learn_vectors(
     contexts = vectors if tied else np.zeros_like(vectors)
     vectors[degrees == 0] = 0
     table = negative_table(degrees)
-    together, total, done, told = _together(num_nodes), len(source), 0, time.monotonic()
+    together, total, done, last_message = _together(num_nodes), len(source), 0, time.monotonic()
     for sequences, lengths in source.sequences(seed):
         drawn = draw_negatives(table, seed, np.arange(done, done + len(sequences)))
         for first in range(0, len(sequences), together):
             part = slice(first, first + together)
             rate = step * max(1e-4, 1 - (done + first) / total)
             make_round(vectors, contexts, sequences[part], lengths[part], drawn[part], pairs=pairs, step=rate)
-            if time.monotonic() - told > TELL:
-                told = time.monotonic()
+            if time.monotonic() - last_message > TELL:
+                last_message = time.monotonic()
                 log.info("%s: %.0f %% of the vectors' training done", say, 100 * (done + first) / total)
         done += len(sequences)
     return vectors

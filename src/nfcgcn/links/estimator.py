@@ -109,9 +109,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         if nodes.dtype.kind not in "iu" or not 0 <= nodes[0] < self.graph_.num_nodes:
             raise GraphError(f"node {node} is none of 0 to {self.graph_.num_nodes - 1}")
         vectors = encode(self.run_.model, self.graph_, self._read, device=device)
-        (found,) = suggest_links(self.run_.model, vectors, self.graph_, nodes, top=top)
+        (suggested,) = suggest_links(self.run_.model, vectors, self.graph_, nodes, top=top)
         self.run_.model.cpu()
-        return found.others, found.probabilities
+        return suggested.others, suggested.probabilities
 
     @property
     def _read(self) -> Ints | None:

@@ -103,15 +103,15 @@ def repeat(
 
 def judge_heuristics(graph: Graph, judged: Sequence[Judged]) -> dict[str, LinkScores]:
     """Return the figures of each heuristic, on the same splits and pairs; it reads training edges alone."""
-    found: dict[str, LinkScores] = {}
+    summaries: dict[str, LinkScores] = {}
     for name in HEURISTICS:
         figures = []
         for j in judged:
             read = j.run.split.train
             both = (score_by_neighbours(name, read, graph.num_nodes, pairs) for pairs in (j.run.split.test, j.others))
             figures.append(measure(*both))
-        found[name] = summarise_scores(figures)
-    return found
+        summaries[name] = summarise_scores(figures)
+    return summaries
 
 
 def summarise_scores(figures: Sequence[Mapping[str, float | None]]) -> LinkScores:

@@ -118,8 +118,8 @@ class NegativeSampler:
         """Return a random neighbour of each node; a node without one stays where it is."""
         places = (rng.random(len(nodes)) * self.degrees[nodes]).astype(np.int64)
         alone = self.degrees[nodes] == 0
-        found = self.neighbours[np.where(alone, 0, self.starts[nodes] + places)] if len(self.neighbours) else nodes
-        return np.where(alone, nodes, found)
+        chosen = self.neighbours[np.where(alone, 0, self.starts[nodes] + places)] if len(self.neighbours) else nodes
+        return np.where(alone, nodes, chosen)
 
     def _free(self, pairs: Ints) -> npt.NDArray[np.bool_]:
         """Say of each pair whether it joins two nodes without a known edge."""

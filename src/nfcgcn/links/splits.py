@@ -137,9 +137,9 @@ def _first_times(graph: Graph, known: Ints, pairs: npt.NDArray[Any], times: npt.
     order = np.lexsort((times, keys))
     unique, starts = np.unique(keys[order], return_index=True)
     places = np.searchsorted(unique, own)
-    found = places < len(unique)
-    found[found] = unique[places[found]] == own[found]
-    if not found.all():
-        u, v = known[:, int(np.flatnonzero(~found)[0])]
+    has_time = places < len(unique)
+    has_time[has_time] = unique[places[has_time]] == own[has_time]
+    if not has_time.all():
+        u, v = known[:, int(np.flatnonzero(~has_time)[0])]
         raise GraphError(f"the edge between nodes {u} and {v} has no time; give each edge one")
     return times[order][starts][places]

@@ -27,13 +27,13 @@ def read_pairs(path: Path, graph: Graph) -> Ints:
     named = {"source", "target"} <= set(table.columns)
     source, target = ("source", "target") if named else table.columns[:2]
     remedy = "correct or remove these pairs"
-    found = read_edges(table, f"'{graph.name}'", _ids(graph), source, target, unknown_edges="error", remedy=remedy)
-    if not found.pairs.shape[1]:
+    edges = read_edges(table, f"'{graph.name}'", _ids(graph), source, target, unknown_edges="error", remedy=remedy)
+    if not edges.pairs.shape[1]:
         raise GraphError(f"{table.name} has no row; give at least one pair of nodes")
-    loops = np.flatnonzero(found.pairs[0] == found.pairs[1])
+    loops = np.flatnonzero(edges.pairs[0] == edges.pairs[1])
     if len(loops):
         raise GraphError(f"row {loops[0] + 1} of {table.name} joins a node to itself; leave it out")
-    return found.pairs
+    return edges.pairs
 
 
 def read_times(path: Path, graph: Graph, time: str, *, source: str, target: str) -> tuple[Ints, Doubles]:

@@ -120,8 +120,8 @@ def _together(log: Interactions, more: Interactions) -> Interactions:
 
 
 def _score(lists: Lister, test: sp.csr_array, top: int, among: Ints | None) -> Scores:
-    found = lists(np.arange(test.shape[0]), top, among)
-    return score_lists(found, test, num_items=None if among is None else len(among))
+    ranked = lists(np.arange(test.shape[0]), top, among)
+    return score_lists(ranked, test, num_items=None if among is None else len(among))
 
 
 def summarise_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def precision_recall(lists: Ints, test: sp.csr_array) -> list[tuple[int, float, 
     """Return (length of the list, precision, recall) for every length up to that of the lists."""
     counts = np.diff(sp.csr_array(test).indptr)
     judged = counts > 0
-    found = hits_of(lists, test)[judged].cumsum(1)
+    num_hits = hits_of(lists, test)[judged].cumsum(1)
     lengths = np.arange(1, lists.shape[1] + 1)
-    precision, recall = (found / lengths).mean(0), (found / counts[judged, None]).mean(0)
+    precision, recall = (num_hits / lengths).mean(0), (num_hits / counts[judged, None]).mean(0)
     return [(int(k), float(p), float(r)) for k, p, r in zip(lengths, precision, recall, strict=True)]

@@ -35,9 +35,9 @@ def judge(
     num_items = None if parts.cold is None else len(parts.cold)
     compared = {}
     for name in COMPARED:
-        found = BASELINES[name].fit(parts.train.matrix, recommender.seed)(users, longest, parts.cold)
-        compared[name] = score_lists(found[:, :top], test, num_items=num_items) | {
-            "curve": precision_recall(found, test)
+        ranked = BASELINES[name].fit(parts.train.matrix, recommender.seed)(users, longest, parts.cold)
+        compared[name] = score_lists(ranked[:, :top], test, num_items=num_items) | {
+            "curve": precision_recall(ranked, test)
         }
     log, config = recommender.log, recommender.settings
     return {
@@ -83,14 +83,14 @@ def _examples(parts: LogSplit, lists: Ints, seed: int) -> list[Mapping[str, Any]
     examples: list[Mapping[str, Any]] = []
     for user in dict.fromkeys(int(u) for u in some):
         past, wanted = train[[user]].indices, test[[user]].indices
-        found = [{"item": names[i], "hit": bool(h)} for i, h in zip(lists[user], hits[user], strict=True) if i >= 0]
+        suggested = [{"item": names[i], "hit": bool(h)} for i, h in zip(lists[user], hits[user], strict=True) if i >= 0]
         missed = [names[i] for i in wanted if i not in set(lists[user].tolist())]
         examples.append(
             {
                 "user": parts.train.users.names[user],
                 "past": [names[i] for i in past[:SHOWN]],
                 "num_past": len(past),
-                "list": found,
+                "list": suggested,
                 "missed": missed[:SHOWN],
                 "num_missed": len(missed),
             }

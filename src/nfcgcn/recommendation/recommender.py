@@ -85,10 +85,10 @@ class Recommender:
     def vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The vectors of all users and of all items."""
         with one_pool():
-            found = Network(self.encoder, self.bipartite, next(self.encoder.parameters()).device).vectors()
-        for vectors, what in zip(found, ("users", "items"), strict=True):
+            both = Network(self.encoder, self.bipartite, next(self.encoder.parameters()).device).vectors()
+        for vectors, what in zip(both, ("users", "items"), strict=True):
             check_finite(vectors, f"the vectors of some {what}")
-        return found
+        return both
 
     def recommend(self, user: str, *, top: int = 10, among: Sequence[str] | None = None) -> list[Suggestion]:
         """List the best items for a user, without those of the user's interactions; fewer if there are no more."""

@@ -9,7 +9,7 @@ FEWEST_TRIALS = 20
 
 
 def importances(tuned: Tuned) -> dict[str, float] | None:
-    """Return each setting's share of the differences in validation accuracy, by fANOVA; None if it cannot be told.
+    """Return each setting's share of the differences in validation accuracy, by fANOVA; None if trials do not show it.
 
     A trial that was stopped counts with the accuracy it had reached: without these trials, settings that made training
     fail or crawl would seem not to matter.

@@ -33,7 +33,7 @@ def search_ranges(config: Config, graph: Graph, *, held: Collection[str] = ()) -
     if config.values.get("conv") != "2d":
         left_out.add("kernel_width")
     ranges = {name: _range(s, config.values[name], graph) for name, s in known.items() if name not in left_out}
-    return {name: found for name, found in ranges.items() if found is not None}
+    return {name: distribution for name, distribution in ranges.items() if distribution is not None}
 
 
 def _range(s: Setting, now: Any, graph: Graph) -> BaseDistribution | None:

@@ -79,10 +79,10 @@ def score_on_test(
         hits = np.mean([r.predictions[first.test] == graph.labels[first.test] for r in repeats], axis=0)
         return {r.seed: r.test_accuracy for r in repeats}, hits
 
-    found, hits = score(tuned.config)
+    accuracies, hits = score(tuned.config)
     if tuned.config == tuned.default:
-        return Worth(found, found, 0.0)
+        return Worth(accuracies, accuracies, 0.0)
     if tuned.start and tuned.start.state == "failed":
-        return Worth(found, {}, 0.0)
+        return Worth(accuracies, {}, 0.0)
     before, hits_before = score(tuned.default)
-    return Worth(found, before, float(np.std(hits - hits_before) / len(hits) ** 0.5))
+    return Worth(accuracies, before, float(np.std(hits - hits_before) / len(hits) ** 0.5))

@@ -60,5 +60,5 @@ def fit_temperature(scores: Doubles, labels: Ints) -> float:
         return (1 - doubt) * own + doubt * any_class
 
     limit = math.log(MOST)
-    found = minimize_scalar(smoothed, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-6})
-    return math.exp(float(found.x)) if losses(found.x)[0] < losses(0.0)[0] else 1.0
+    minimum = minimize_scalar(smoothed, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-6})
+    return math.exp(float(minimum.x)) if losses(minimum.x)[0] < losses(0.0)[0] else 1.0

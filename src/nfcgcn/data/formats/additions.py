@@ -49,14 +49,14 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
                 "leave these rows out"
             )
         ids = np.concatenate([ids, new])
-    found = EdgeList(np.zeros((2, 0), np.int64))
+    new_edges = EdgeList(np.zeros((2, 0), np.int64))
     if edges is not None:
         either = f"'{graph.name}'" if nodes is None else f"'{graph.name}' or {nodes}"
         table = open_table(edges)
         columns = edge_columns(table, known.source, known.target, known.weight, can_choose=False)
         remedy = "add the nodes or remove the edges"
-        found = read_edges(table, either, ids, *columns, unknown_edges="error", remedy=remedy)
+        new_edges = read_edges(table, either, ids, *columns, unknown_edges="error", remedy=remedy)
     features = graph.features[:0] if content is None else content.features
     names = tuple(ids[graph.num_nodes :].tolist())
-    larger = graph.extend(features, found.pairs, weights=found.weights, names=names)
+    larger = graph.extend(features, new_edges.pairs, weights=new_edges.weights, names=names)
     return larger if content is None else replace(larger, labels=np.concatenate([graph.labels, content.labels]))

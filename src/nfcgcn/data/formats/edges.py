@@ -175,11 +175,11 @@ class Weights:
             ((reason, (_, row, text)),) = self._bad.items()
             shown = "is empty" if reason == EMPTY else f"says '{text}'"
             raise GraphError(f"{rule}, but row {row} {shown}; correct it")
-        told = [
+        mistakes = [
             f"{count:,} {reason} (first row {row}" + (")" if reason == EMPTY else f", '{text}')")
             for reason, (count, row, text) in self._bad.items()
         ]
-        raise GraphError(f"{rule}, but {total:,} of {self.rows:,} rows do not: {', '.join(told)}; correct them")
+        raise GraphError(f"{rule}, but {total:,} of {self.rows:,} rows do not: {', '.join(mistakes)}; correct them")
 
 
 EMPTY = "empty"

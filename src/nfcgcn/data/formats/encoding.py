@@ -37,7 +37,7 @@ class Encoding:
     weight: str | None = None
     """The column with the weights of edges."""
     directed: bool = False
-    """Whether edges were said to have directions, which no model uses."""
+    """Whether the edges were declared to have directions, which no model uses."""
     unknown_edges: str = "error"
     """What happens to edges that name an id without a node."""
     structure: str | None = None

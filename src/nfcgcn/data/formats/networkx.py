@@ -120,14 +120,14 @@ def graph_of_attributes(
     known = None if encoding is None else Encoding.from_json(encoding)
     table, problems = _Attributes(rows), Problems()
     roles = make_roles(table, known, has_edges=bool(pairs.size), **options)
-    found = EdgeList(
+    edge_list = EdgeList(
         pairs, unused=tuple(dict.fromkeys(str(key) for edge in edges for key in edge if key != roles.weight))
     )
     with problems.gather():
         if roles.weight is not None:
-            found = replace(found, weights=_weights(edges, roles.weight))
+            edge_list = replace(edge_list, weights=_weights(edges, roles.weight))
     content = encode_nodes(table, gather_nodes(table, roles, known, num_rows=len(rows)), known, problems)
-    return assemble(content, names, found, name=name, where="the graph")
+    return assemble(content, names, edge_list, name=name, where="the graph")
 
 
 def _weights(edges: Sequence[Mapping[Any, Any]], key: str) -> Any:

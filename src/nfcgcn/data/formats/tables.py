@@ -115,12 +115,12 @@ def graph_of_tables(
         id=options.pop("id", None) or _id_column(table, known),
         **options,
     )
-    problems, gathered, ids, found = Problems(), None, None, EdgeList(np.zeros((2, 0), np.int64))
+    problems, gathered, ids, edge_list = Problems(), None, None, EdgeList(np.zeros((2, 0), np.int64))
     with problems.gather():
         gathered = gather_nodes(table, roles, known)
         ids = checked_ids(table.name, roles.id or "", gathered.ids, problems)
     with problems.gather():
-        found = _edges_of(edges, roles, table.name, ids)
+        edge_list = _edges_of(edges, roles, table.name, ids)
     content = None if gathered is None else encode_nodes(table, gathered, known, problems)
     problems.check()
     assert content is not None and ids is not None  # noqa: S101, PT018  (or there was a problem)
@@ -128,7 +128,7 @@ def graph_of_tables(
     return assemble(
         content,
         ids.tolist(),
-        found,
+        edge_list,
         name=name,
         where="the edges" if edges is None else edges.name,
         no_edges="no edges were given" if edges is None else "",

@@ -70,7 +70,7 @@ def number_nodes(
         if repeated:
             culprit, first, _, second = engine.row(f"{again} ORDER BY 4 LIMIT 1")
             raise GraphError(repeated_id(table.name, column, str(culprit), first + 1, second + 1, repeated))
-    if problems.messages:  # so that what is wrong with edges can be said, too
+    if problems.messages:  # so that problems with edges can be reported, too
         first = "SELECT id, min(row) AS row FROM nodes WHERE id IS NOT NULL GROUP BY id"
         engine.run(f"CREATE OR REPLACE TABLE nodes AS {first}")
 

@@ -66,9 +66,9 @@ class Engine:
     def row(self, query: str) -> tuple[Any, ...]:
         """Return the first row of an answer."""
         with self.explaining():
-            found = self._db.execute(query).fetchone()
-        assert found is not None  # noqa: S101
-        return tuple(found)
+            first = self._db.execute(query).fetchone()
+        assert first is not None  # noqa: S101
+        return tuple(first)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return all rows of a short answer."""
@@ -206,20 +206,20 @@ def named(column: str) -> str:
 def find_files(pattern: str) -> list[Path]:
     """Return the files that a path or a pattern such as nodes-*.parquet names, in order."""
     path = Path(pattern)
-    found = [path] if path.exists() or not glob.has_magic(pattern) else sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
-    if not found:
+    paths = [path] if path.exists() or not glob.has_magic(pattern) else sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
+    if not paths:
         raise DatasetError(f"no file is called {pattern}")
-    for file in found:
+    for file in paths:
         if not file.name.lower().endswith(SUFFIXES):
             raise DatasetError(f"{file} cannot be read as a table; its name must end in {', '.join(SUFFIXES)}")
         with reading(file):
             file.stat()
-    kinds = {next(s for s in sorted(SUFFIXES, key=len) if file.name.lower().endswith(s)) for file in found}
+    kinds = {next(s for s in sorted(SUFFIXES, key=len) if file.name.lower().endswith(s)) for file in paths}
     if len(kinds) > 1:
         raise DatasetError(
             f"{pattern} names files of several kinds: {', '.join(sorted(kinds))}; give one kind at a time"
         )
-    return found
+    return paths
 
 
 def _columns_of(path: Path) -> dict[str, str]:

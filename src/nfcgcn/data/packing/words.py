@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from nfcgcn.data.formats.columns import LEAST_ROWS, HashedText, Text, Words, rarity
 from nfcgcn.data.formats.words import MOST_WORDS, hash_words
 from nfcgcn.data.packing.engine import Engine
-from nfcgcn.data.packing.tokens import Counts, count_words
+from nfcgcn.data.packing.tokens import count_words
 
 
 class Vocabulary:
@@ -26,11 +26,11 @@ class Vocabulary:
         import pyarrow as pa
 
         self.rows += len(texts)
-        found = count_words(texts, self.separator)
-        rows = np.bincount(found.places, minlength=len(found.words))
-        total = np.bincount(found.places, weights=found.counts, minlength=len(found.words)).astype(np.int64)
-        if len(found.words):
-            table = pa.table({"word": found.words, "rows": rows, "total": total})
+        counts = count_words(texts, self.separator)
+        rows = np.bincount(counts.places, minlength=len(counts.words))
+        total = np.bincount(counts.places, weights=counts.counts, minlength=len(counts.words)).astype(np.int64)
+        if len(counts.words):
+            table = pa.table({"word": counts.words, "rows": rows, "total": total})
             self.engine.run(f"INSERT INTO {self.table} SELECT * FROM added", added=table)
 
     def learn(self, name: str) -> Text | Words | None:
@@ -56,7 +56,7 @@ class PackedCounts:
     unseen = 0
 
     def __init__(self, texts: Any, separator: str | None) -> None:
-        self.rows, self._found = len(texts), count_words(texts, separator)
+        self.rows, self._counts = len(texts), count_words(texts, separator)
 
     def of(self, vocabulary: Sequence[str]) -> sp.csr_array:
         """Return the counts of these words, ``[N, words]``."""
@@ -64,22 +64,22 @@ class PackedCounts:
         from pyarrow import compute
 
         known = pa.array(vocabulary, pa.large_string())
-        places = compute.fill_null(compute.index_in(self._found.words, known), -1).to_numpy().astype(np.int64)
-        return self._matrix(self._found, places[self._found.places], len(vocabulary))
+        places = compute.fill_null(compute.index_in(self._counts.words, known), -1).to_numpy().astype(np.int64)
+        return self._matrix(places[self._counts.places], len(vocabulary))
 
     def hashed(self, buckets: int) -> sp.csr_array:
         """Return the counts of all words, ``[N, buckets]``, each in the column that its hash says."""
-        places = hash_words(self._found.words.to_pylist(), buckets)
-        matrix = self._matrix(self._found, places[self._found.places], buckets)
+        places = hash_words(self._counts.words.to_pylist(), buckets)
+        matrix = self._matrix(places[self._counts.places], buckets)
         matrix.sum_duplicates()
         return matrix
 
-    def _matrix(self, found: Counts, columns: Any, width: int) -> sp.csr_array:
+    def _matrix(self, columns: Any, width: int) -> sp.csr_array:
         known = columns >= 0
-        counts = np.bincount(found.rows[known], minlength=self.rows)
-        starts = np.concatenate([[0], np.cumsum(counts)])
+        per_row = np.bincount(self._counts.rows[known], minlength=self.rows)
+        starts = np.concatenate([[0], np.cumsum(per_row)])
         matrix = sp.csr_array(
-            (found.counts[known].astype(np.float32), columns[known], starts), shape=(self.rows, width)
+            (self._counts.counts[known].astype(np.float32), columns[known], starts), shape=(self.rows, width)
         )
         matrix.sort_indices()
         return matrix

@@ -69,9 +69,10 @@ def map_array(path: Path, wanted: StoredFile) -> Array:
     with reading(path), parsing(path, ".npy"), open_regular(path, wanted.bytes) as file:
         if np.lib.format.read_magic(file) != (1, 0):
             raise damaged(path, "it is no .npy file of version 1.0")
-        found_shape, fortran, found = np.lib.format.read_array_header_1_0(file)
-        if (found_shape, found) != (shape, dtype) or fortran:
-            raise damaged(path, f"it holds {found} of shape {list(found_shape)}, not {dtype} of shape {list(shape)}")
+        stored_shape, fortran, stored_dtype = np.lib.format.read_array_header_1_0(file)
+        if (stored_shape, stored_dtype) != (shape, dtype) or fortran:
+            stored = f"{stored_dtype} of shape {list(stored_shape)}"
+            raise damaged(path, f"it holds {stored}, not {dtype} of shape {list(shape)}")
         start = file.tell()
         if start + math.prod(shape) * dtype.itemsize != wanted.bytes:
             raise damaged(path, f"it must have {wanted.bytes - start:,} bytes of numbers")

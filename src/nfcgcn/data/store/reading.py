@@ -151,16 +151,16 @@ def _read_names(folder: Path, meta: Meta) -> dict[str, Any]:
         values = json.loads(read_regular(path, MAX_NAMES))
     if not isinstance(values, dict):
         raise damaged(path, "it is no JSON object")
-    found: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for key, count in (("classes", meta.classes), ("features", meta.features)):
         names = values.get(key)
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise damaged(path, f"`{key}` must be a list of names")
         if names is not None and len(names) != count:
             raise damaged(path, f"`{key}` must hold {count} names, got {len(names)}")
-        found[key] = None if names is None else tuple(names)
+        checked[key] = None if names is None else tuple(names)
     for key, kind in (("encoding", dict), ("reading", str)):
-        found[key] = values.get(key)
-        if found[key] is not None and not isinstance(found[key], kind):
+        checked[key] = values.get(key)
+        if checked[key] is not None and not isinstance(checked[key], kind):
             raise damaged(path, f"`{key}` is not as it must be")
-    return found
+    return checked

@@ -122,8 +122,8 @@ def _state(folder: Path, meta: Meta) -> str:
     """Return a checksum of all by which a changed file is recognised without reading it."""
     stats: list[Any] = []
     for name in (META, *meta.files):
-        found = (folder / name).stat()
-        stats.append((name, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns))
+        stat = (folder / name).stat()
+        stats.append((name, stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns))
     return hashlib.sha256(repr((stats, sha256_of(folder / META))).encode()).hexdigest()
 
 

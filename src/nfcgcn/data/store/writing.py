@@ -122,12 +122,12 @@ class StoreWriter:
                 f"{MAX_NAMES / 2**20:.0f} MiB are stored; leave `feature_names` out"
             )
         (self.folder / NAMES).write_bytes(text)
-        found = {}
+        files = {}
         for file in (*self._arrays, *self._others, NAMES):
             path, array = self.folder / file, self._arrays.get(file)
             described = (None, None) if array is None else (array.dtype.str, array.shape)
-            found[file] = StoredFile(path.stat().st_size, sha256_of(path), *described)
-        meta = Meta(name, nodes, edges, features, classes, found, split)
+            files[file] = StoredFile(path.stat().st_size, sha256_of(path), *described)
+        meta = Meta(name, nodes, edges, features, classes, files, split)
         (self.folder / META).write_text(to_json(meta.to_json()), encoding="utf-8")
         return read_meta(self.folder)  # which refuses what nobody could open
 

@@ -18,7 +18,7 @@ from numba.core import cgutils, event
 from numba.extending import intrinsic
 
 AFTER = 2.0
-"""Seconds of compiling after which the user is told."""
+"""Seconds of compiling after which a message says so."""
 log = logging.getLogger("nfcgcn")
 
 

@@ -72,13 +72,13 @@ class DenseProject(torch.autograd.Function):
         ctx.draw, ctx.stride = draw, stride
         ctx.hidden = (KINDS[activation], *draw.dropped(dropout))
         rows = pad(by_place(matrix, draw.steps(weight.shape), len(weight)))
-        found = matrix.new_empty(len(draw.needed), rows.shape[1])
+        product = matrix.new_empty(len(draw.needed), rows.shape[1])
         run(
             dense_loops.project, draw.cost(weight.shape, stride, matrix),
             *draw.x, draw.table, *draw.mask, draw.needed, stride, _filters_last(weight).numpy(), *ctx.hidden,
-            rows.numpy(), found.numpy(),
+            rows.numpy(), product.numpy(),
         )  # fmt: skip
-        return draw.spread(found, matrix.shape[1])
+        return draw.spread(product, matrix.shape[1])
 
     @staticmethod
     @once_differentiable

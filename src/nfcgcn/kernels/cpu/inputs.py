@@ -57,10 +57,10 @@ class Draw:
         """Return the number of positions of a filter of this shape along the features."""
         return (self.num_features - shape[2]) // stride + 1
 
-    def spread(self, found: Tensor, width: int) -> Tensor:
-        """Give the needed nodes their rows of `found`, cut to a width, and all other nodes rows of zeros."""
-        out = found.new_zeros(self.num_nodes, width)
-        out.numpy()[self.needed] = found[:, :width].numpy()
+    def spread(self, values: Tensor, width: int) -> Tensor:
+        """Give the needed nodes their rows of `values`, cut to a width, and all other nodes rows of zeros."""
+        out = values.new_zeros(self.num_nodes, width)
+        out.numpy()[self.needed] = values[:, :width].numpy()
         return out
 
 

@@ -139,13 +139,13 @@ class _SparseProject(torch.autograd.Function):
         runs, merged = _runs(draw, weight, stride, once=not any(ctx.needs_input_grad))
         steps, spans = draw.steps(weight.shape), _places(draw, weight.shape, stride)
         rows = pad(by_place(matrix, steps, len(weight)))
-        found = matrix.new_empty(len(draw.needed), rows.shape[1])
+        product = matrix.new_empty(len(draw.needed), rows.shape[1])
         run(
             loops.project, draw.cost(weight.shape, stride, matrix),
             *draw.x, draw.table, *draw.mask, draw.needed, merged, spans, steps, runs.numpy(), *ctx.hidden,
-            rows.numpy(), found.numpy(),
+            rows.numpy(), product.numpy(),
         )  # fmt: skip
-        return draw.spread(found, matrix.shape[1])
+        return draw.spread(product, matrix.shape[1])
 
     @staticmethod
     @once_differentiable

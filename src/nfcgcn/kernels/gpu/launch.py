@@ -37,7 +37,7 @@ class Program:
             self._compiled[grid](*arguments, **options)
 
     def _compile(self, device: torch.device, grid: tuple[int, ...], arguments: list[Any], options: Any) -> None:
-        # Several launches that need the same code wait for one another. An error is told by the true launch.
+        # Several launches that need the same code wait for one another. An error is raised by the true launch.
         with self._turn, torch.cuda.device(device), suppress(Exception):
             kernel = self._compiled.warmup(*arguments, grid=grid, **options)
             _ = kernel.run  # asking for it makes the launcher too, which takes as long as the compiler
