@@ -566,7 +566,7 @@ def test_a_new_graph_must_be_read_as_the_one_of_fit(case):
     with pytest.raises(GraphError) as caught:
         fitted.predict(PEOPLE["id"], graph=other)
     assert str(caught.value) == (
-        f"'later' was read in another way than the graph of training: {difference}; read it with "
+        f"'later' was not read in the same way as the training graph: {difference}; read it with "
         "`encoding=graph.encoding`, `graph` being the one of `fit`"
     )
     same = nfcgcn.from_frames(PEOPLE, RING, encoding=graph.encoding)

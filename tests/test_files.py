@@ -77,7 +77,7 @@ def test_what_the_system_says_is_one_line(tmp_path):
     for path, message in (
         (tmp_path / "none", f"{tmp_path / 'none'} does not exist"),
         (tmp_path / "pipe", f"{tmp_path / 'pipe'} is not a regular file"),
-        (Path("a\0b"), r"a\x00b is no path: it holds a zero byte"),
+        (Path("a\0b"), r"a\x00b is not a path: it holds a zero byte"),
         (Path("/dev/zero"), "/dev/zero is not a regular file"),
         (tmp_path, f"{tmp_path} is a folder, not a file"),
         (tmp_path / ("x" * 300), f"cannot read {tmp_path / ('x' * 300)}: File name too long"),
@@ -163,7 +163,7 @@ def test_force_replaces_the_old_run_whole(tmp_path):
 
 def test_an_earlier_run_is_replaced_by_force_only(tmp_path):
     folder = old_run(tmp_path / "run")
-    text = f"{folder} holds an earlier run; choose another folder with --out or replace it by --force"
+    text = f"{folder} holds an earlier run; choose another folder with --out, or replace it with --force"
     with pytest.raises(WriteError, match=message(text)):
         check_free(folder, force=False)
     with pytest.raises(WriteError, match=message(text)), new_folder(folder):
@@ -191,7 +191,7 @@ def test_what_is_no_run_is_never_replaced(tmp_path, kind, force):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "unfinished").symlink_to(place)
         place = tmp_path / "run"
-    text = f"{place} exists and is no run of nfcgcn; choose another folder with --out"
+    text = f"{place} exists and is not a run of nfcgcn; choose another folder with --out"
     with pytest.raises(WriteError, match=message(text)), new_folder(place, force=force):
         pass
     assert "years" in (contents(tmp_path).values())

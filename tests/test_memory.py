@@ -104,7 +104,7 @@ def test_lists_longer_than_memory():
 @pytest.mark.usefixtures("taken")
 def test_the_refusal_names_setting_estimate_and_what_there_is(sparse_graph):
     config = make_config("gcn", settings={"hidden_channels": 10**9})
-    wanted = r"`hidden_channels` 1000000000 of gcn on 'random sparse' would need about \d+\.\d GiB of memory, and "
+    wanted = r"`hidden_channels` 1000000000 of gcn on 'random sparse' would need about \d+\.\d GiB of memory, but only "
     with pytest.raises(ConfigError, match=wanted + r"\d+\.\d GiB are available; lower it$"):
         config.build(sparse_graph, 0)
     with pytest.raises(ConfigError, match="`hidden_channels`"):
@@ -200,7 +200,7 @@ def test_no_other_error_is_taken_for_a_lack_of_memory():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nodes": 10**12}, r"^`nodes` 1e\+12 would need about \d+ TiB of memory, and .* are available; lower it$"),
+        ({"nodes": 10**12}, r"^`nodes` 1e\+12 would need about \d+ TiB of memory, but only .* available; lower it$"),
         ({"features": 10**12}, r"^`features` 1e\+12 would need"),
         ({"words": 10**9, "features": 10**10}, r"^`words` 1e\+09 would need"),
         ({"nodes": 10**400}, r"^`nodes` must be between 2 and 9,007,199,254,740,992, got a larger number$"),
@@ -273,7 +273,7 @@ def test_a_limit_of_the_process_counts():
     try:
         resource.setrlimit(resource.RLIMIT_AS, (2**40, before[1]))
         assert available() < 2**40
-        with pytest.raises(ConfigError, match=r"^this would need about 1024\.0 GiB of memory, and .*; stop$"):
+        with pytest.raises(ConfigError, match=r"^this would need about 1024\.0 GiB of memory, but only .*; stop$"):
             check_memory(2**40, "this", "stop")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)

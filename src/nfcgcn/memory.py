@@ -18,7 +18,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
     left = available()
     if needed > left:
         raise ConfigError(
-            f"{what} would need about {in_words(needed)} of memory, and {in_words(left)} are available; {remedy}"
+            f"{what} would need about {in_words(needed)} of memory, but only {in_words(left)} are available; {remedy}"
         )
 
 

@@ -87,7 +87,7 @@ def test_the_command_writes_vectors_of_a_graph_without_features(run, tmp_path):
 
 
 REFUSED = {
-    "embed digits --model gcn": "gcn must be trained first (`nfcgcn train --model gcn`); from edges alone learn ",
+    "embed digits --model gcn": "gcn must be trained first (`nfcgcn train --model gcn`); edges alone suffice for ",
     "embed a digits --model deepwalk": "with --model there is no RUN; got 'a' beside the GRAPH 'digits'",
     "embed digits --model deepwalk --set windw=3": "unknown setting 'windw'; did you mean 'window'?",
     "embed": "name the RUN whose representation to write, or a --model that learns one from edges alone",

@@ -105,8 +105,8 @@ BAD_INPUT = {
     "lower `learning_rate`, now 1e+30",
     "--set neighbours=0": "`neighbours` must be between 1 and 1796, got 0",
     "--device tpu": "unknown device 'tpu'; did you mean 'cpu'?",
-    "--out .": ". exists and is no run of nfcgcn; choose another folder with --out",
-    "--out a-file": "a-file exists and is no run of nfcgcn; choose another folder with --out",
+    "--out .": ". exists and is not a run of nfcgcn; choose another folder with --out",
+    "--out a-file": "a-file exists and is not a run of nfcgcn; choose another folder with --out",
 }
 
 
@@ -171,7 +171,7 @@ def test_an_earlier_run_is_replaced_by_force_alone(run):
     code, _, err = run("train", *QUICK, "--out", "here")
     assert (code, err) == (
         2,
-        "error: here holds an earlier run; choose another folder with --out or replace it by --force\n",
+        "error: here holds an earlier run; choose another folder with --out, or replace it with --force\n",
     )
     assert Path("here/result.json").read_text() == before
     assert run("train", *QUICK, "--set", "epochs=2", "--out", "here", "--force")[0] == 0

@@ -79,7 +79,7 @@ def test_from_dirty_tables_to_predictions_and_reasons(run):
     assert "back after" in out
     code, _, err = run("export", "here", "--out", "model.pt2")
     assert (code, err) == (
-        2, "error: here was trained with weights of edges, which an exported program does not take\n"
+        2, "error: here was trained with edge weights, which an exported program cannot use\n"
     )  # fmt: skip
     code, _, err = run("train", *tables, *how, *QUICK, "--model", "gat", "--out", "there")
     assert code == 2
@@ -109,7 +109,7 @@ def test_inspect_says_what_stops_training(run):
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--unknown-edges", "drop")
     code, out, err = run("inspect", *tables, "--json", "found.json")
     assert (code, json.loads(Path("found.json").read_text())["problems"]) == (0, []), err
-    assert out.endswith("\nnothing stands in the way of training\n")
+    assert out.endswith("\ntraining would start\n")
     code, out, _ = run("inspect", *tables, "--weight", "times", "--model", "sage-mean", "--json", "found.json")
     assert code == 2
     problem = (
@@ -135,7 +135,7 @@ def test_inspect_tries_the_settings_of_training(run, options, problem):
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--unknown-edges", "drop")
     code, out, _ = run("inspect", *tables, *options.split())
     assert code == (2 if problem else 0)
-    assert f"\nproblem: {problem}" in out if problem else "\nnothing stands in the way of training" in out
+    assert f"\nproblem: {problem}" in out if problem else "\ntraining would start" in out
 
 
 def test_a_figure_that_validation_nodes_do_not_define_is_foreseen():
@@ -206,12 +206,12 @@ def test_what_is_foreseen():
     problems, cautions = described(Graph.from_edges([np.arange(38), np.arange(1, 39)], x, labels=labels))
     assert problems == []
     assert cautions[-2:] == [
-        "1 of 40 nodes have no edge and are judged by their own features alone",
+        "1 of 40 nodes have no edge and are judged only by their own features",
         "1 of 4 features are the same for every node",
     ]
     assert any("node has class '2'" in caution for caution in cautions)
     assert described(Graph.from_edges(np.zeros((2, 0), int), x, labels=labels))[1][-2] == (
-        "there are no edges: every node is judged by its own features alone"
+        "there are no edges: every node is judged only by its own features"
     )
 
 
@@ -235,7 +235,7 @@ def test_too_much_memory_is_foreseen(monkeypatch):
     monkeypatch.setattr("nfcgcn.config.sizes.available", lambda: 1000.0)
     graph = Graph.from_edges([[0, 1], [1, 2]], np.eye(8), labels=[0, 1, 0, 1, 0, 1, 0, 1])
     problems, _ = described(graph)
-    assert any("of memory, and" in problem for problem in problems), problems
+    assert any("of memory, but only" in problem for problem in problems), problems
 
 
 def test_weights_far_from_the_loop_are_foreseen():
@@ -267,7 +267,7 @@ def test_another_graph_is_read_as_that_of_the_run_or_refused(run):
         code, _, err = run(*use, "second.npz", "--out", "refused.csv")
         assert code == 2
         assert err.endswith(
-            "error: 'second' was read in another way than the graph of training: column 'income' has another mean or "
+            "error: 'second' was not read in the same way as the training graph: column 'income' has another mean or "
             "scale; give its tables instead, which are read as those of the run were\n"
         )
     code, _, err = run("train", "second", *QUICK, "--model", "gcn", "--init", "here", "--out", "there")

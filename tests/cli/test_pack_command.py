@@ -74,10 +74,10 @@ REFUSED = {
     "memory": (("--memory", "much"), "--memory takes a size such as 2GB, got 'much'"),
     "little": (("--memory", "1MB"), "--memory must be at least 256 MB, got 1 MB"),
     "twice": (("--edges", "edges.csv"), "give the tables once: as GRAPH and EDGES, or with --nodes and --edges"),
-    "set": (("--set", "nodes=5"), "`--set` takes options of the dataset alone here, got 'nodes'"),
+    "set": (("--set", "nodes=5"), "`--set` takes only options of the dataset here, got 'nodes'"),
     "hash": (("--hash-text", "8"), "--hash-text is for tables with columns of --text; name them"),
     "features": (("--features", "degree"), "pack makes features of columns alone"),
-    "not a store": (("--out", "."), "exists and is no store of nfcgcn"),
+    "not a store": (("--out", "."), "exists and is not a store of nfcgcn"),
 }
 
 

@@ -84,7 +84,7 @@ def test_predict_writes_one_row_per_node(run, digits_run):
     assert out.splitlines() == [
         f"1797 nodes; {counts}",
         f"{met} of the 1797 labelled nodes get their own label, {100 * met / 1797:.2f} %; "
-        "no test accuracy where the run was trained on some of them",
+        "this is no test accuracy if the run was trained on some of them",
         "predictions: deep/p.csv",
     ]
 
@@ -150,8 +150,8 @@ def test_names_are_quoted_and_formulas_told(run, own, tmp_path):
     assert list(rows[0]) == ["id", "label", *KNOWN, "p_+a", "p_b", "p_ü"]
     risky = 1 + sum((row["label"] == "+a") + (row["true_label"] == "+a") for row in rows)
     assert err == (
-        f"warning: {risky} ids or labels begin as formulas do, first '=cmd|\"/c calc\"!A1'; "
-        "let no spreadsheet open the file but as text\n"
+        f"warning: {risky} ids or labels begin like formulas, first '=cmd|\"/c calc\"!A1'; "
+        "in a spreadsheet, open the file as text only\n"
     )
     assert "+a: " in out
 
@@ -169,7 +169,7 @@ def test_labels_are_compared_by_the_names_of_their_classes(run, own, tmp_path):
     foreign = int((turned.labels == 2).sum())
     met = int(((found == graph.labels) & (turned.labels != 2)).sum())
     assert f"{met} of the 60 labelled nodes get their own label" in out
-    assert f"{foreign} of the labels are of classes that the run does not know, and count as wrong\n" in out
+    assert f"{foreign} of the labels are classes that the run does not know, and count as wrong\n" in out
 
 
 BAD_INPUT = {
@@ -177,7 +177,7 @@ BAD_INPUT = {
     "predict {run} digits --out p.xlsx": "`--out` must end in .csv or .parquet, got 'p.xlsx'",
     "predict nowhere digits --out p.csv": "nowhere is not a run folder: config.json is missing",
     "predict {run} coda --out p.csv": "unknown dataset 'coda'; did you mean 'cora'?",
-    "predict {run} digits --set stride=3 --out p.csv": "`--set` takes options of the dataset alone here, got 'stride'",
+    "predict {run} digits --set stride=3 --out p.csv": "`--set` takes only options of the dataset here, got 'stride'",
     "predict {run} digits --device tpu --out p.csv": "unknown device 'tpu'; did you mean 'cpu'?",
     "predict {run} citations --set nodes=200 --set features=40 --out p.csv": "'citations' does not have "
     "the same features as the training graph: it lacks 'row 6, column 1', 'row 6, column 2', 'row 6, column 3' and "
@@ -201,7 +201,7 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(run, tmp_path,
 def test_a_run_of_an_own_graph_wants_the_graph_named(run, own, tmp_path):
     folder = save(tmp_path / "run", own())
     code, _, err = run("predict", str(folder), "--out", "p.csv")
-    assert (code, err) == (2, "error: name the GRAPH; that of the run, 'mine', is none that nfcgcn comes with\n")
+    assert (code, err) == (2, "error: name the GRAPH; nfcgcn does not include that of the run, 'mine'\n")
 
 
 def test_an_old_file_stays_when_writing_fails(run, digits_run, monkeypatch):
@@ -296,7 +296,7 @@ def test_inspect_prints_what_was_understood(run):
     assert (code, err) == (0, "")
     found = inspect(nfcgcn.load("digits"))
     assert json.loads(Path("deep/i.json").read_text()) == {**found, "problems": [], "cautions": CAUTIONS}
-    assert out.splitlines()[-1] == "nothing stands in the way of training"
+    assert out.splitlines()[-1] == "training would start"
     for line in (
         "nodes             1,797, 0 of them isolated",
         "edges             9,929, without loops and duplicates, each counted once",

@@ -75,7 +75,7 @@ def test_after_a_kill_the_rest_is_done(run, graph, killed, place):
     killed(*TRAIN, "--jobs", "1", "--out", "here", seed=place[0], epoch=place[1])
     assert list(Path("here").iterdir()) == [Path("here/unfinished")]
     code, _, err = run(*TRAIN, "--out", "here")
-    assert (code, err) == (2, "error: here holds an unfinished run; go on with --resume or replace it by --force\n")
+    assert (code, err) == (2, "error: here holds an unfinished run; go on with --resume, or replace it with --force\n")
     code, _, err = run(*TRAIN, "--jobs", "1", "--out", "here", "--resume")
     assert code == 0
     seed, epoch = place
@@ -117,7 +117,7 @@ def test_after_ctrl_c_the_run_is_whole_and_the_rest_is_done(run, graph, monkeypa
     assert not Path("here/unfinished").exists()
     code, _, err = run(*TRAIN, "--out", "here", "--resume")
     assert (code, err) == (
-        2, "error: here holds an earlier run; choose another folder with --out or replace it by --force\n"
+        2, "error: here holds an earlier run; choose another folder with --out, or replace it with --force\n"
     )  # fmt: skip
 
 
@@ -155,4 +155,4 @@ def test_there_must_be_something_to_resume(run, graph):
     Path("mixed/letter.txt").write_text("mine")
     for more in ("--resume", "--force"):
         code, _, err = run(*TRAIN, "--out", "mixed", more)
-        assert (code, err) == (2, "error: mixed exists and is no run of nfcgcn; choose another folder with --out\n")
+        assert (code, err) == (2, "error: mixed exists and is not a run of nfcgcn; choose another folder with --out\n")

@@ -283,7 +283,7 @@ def test_explanations_say_what_the_temperature_does(run, trained):
     code, out, _ = run("explain", trained / "run", "--node", "n1", "--out", "why.html")
     assert code == 0
     temperature = load_run(trained / "run").model.temperature
-    line = f"The scores are those before temperature scaling, which divides all by {temperature:.3g}; probabilities are"
+    line = f"Scores are shown before temperature scaling, which divides them by {temperature:.3g}; probabilities are"
     assert line in out
     assert line in Path("why.html").read_text()
 
@@ -325,7 +325,7 @@ def test_an_interrupted_baseline_costs_no_result(run, trained, monkeypatch):
     tables = ("--nodes", trained / NODES, "--edges", trained / EDGES, "--label", "topic", "--ignore", "abstract")
     code, out, err = run("train", *tables, "--no-select", "--model", "gcn", "--set", "epochs=1", "--out", "here")
     assert code == 0
-    assert err.splitlines()[-1] == "without the perceptron, for comparison: interrupted"
+    assert err.splitlines()[-1] == "no perceptron to compare with: interrupted"
     assert "report: here/report.html" in out
     assert list(json.loads(Path("here/result.json").read_text())["baselines"]) == ["majority class"]
 

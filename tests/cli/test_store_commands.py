@@ -82,7 +82,8 @@ def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     monkeypatch.setattr(registry, "BATCH_SIZE", 2)
     batches, line = config.in_batches(store)
     assert batches.training.fan_out == "1"
-    need = rf"trains in mini-batches, as a full step would need about {in_words(needed)} of memory, and [\d.]+ MiB are"
+    why = rf"a full step would need about {in_words(needed)} of memory, but only [\d.]+ MiB are"
+    need = rf"trains in mini-batches, as {why}"
     assert re.match(need, line)
     assert batches.memory(store) < needed
     sage = registry.make_config("sage-mean")

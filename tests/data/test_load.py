@@ -74,7 +74,7 @@ def test_at_hand_without_files():
 def test_what_is_in_memory(four_nodes):
     graph = load(four_nodes.to_pyg())
     assert (graph.adjacency != four_nodes.adjacency).nnz == 0
-    with pytest.raises(GraphError, match=r"a SciPy matrix has edges alone; Graph\.from_scipy"):
+    with pytest.raises(GraphError, match=r"a SciPy matrix has only edges; Graph\.from_scipy"):
         load(four_nodes.adjacency)
     from torch_geometric.data import HeteroData
 

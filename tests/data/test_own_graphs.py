@@ -122,7 +122,7 @@ def test_whole_graphs(run, papers, make_graph, suffix):
 def test_no_edges_works_with_a_warning(run, papers):
     code, _, err = run("train", "--nodes", "pa pers!.csv", "--label", "topic", "--text", "about", *QUICK)
     assert code == 0
-    assert "warning: no edges were given: every node is judged by its own features alone\n" in err
+    assert "warning: no edges were given: every node is judged only by its own features\n" in err
 
 
 BAD = {

@@ -124,7 +124,7 @@ def test_what_is_refused(monkeypatch):
         structural_features(sp.csr_array((2, 3)))
     with pytest.raises(GraphError, match="must be a square SciPy matrix, got ndarray"):
         structural_features(np.eye(2))
-    with pytest.raises(GraphError, match="must hold finite weights from 0 up; `adjacency != 0` has the edges alone"):
+    with pytest.raises(GraphError, match="must hold finite weights from 0 up; `adjacency != 0` has only the edges"):
         structural_features(sp.csr_array([[0, -1], [-1, 0]]))
     monkeypatch.setattr(structure, "MOST_WORK", 10)
     with pytest.raises(GraphError, match="would take too long on 3 nodes and 3 edges; choose degree or spectral"):

@@ -123,7 +123,7 @@ def test_an_edge_is_removed_whatever_its_weight():
     by_hand = Graph.from_edges([[0, 1, 0], [2, 2, 4]], np.eye(5), weights=[1, 4, 1])
     assert np.array_equal(changed.adjacency.toarray(), by_hand.adjacency.toarray())
     assert changed.num_edges == 3
-    for word, others in (("b is a neighbour already", {"add": [1]}), ("e is no neighbour", {"remove": [4]})):
+    for word, others in (("b is a neighbour already", {"add": [1]}), ("e is not a neighbour", {"remove": [4]})):
         with pytest.raises(NFCError, match=f"node {word}"):
             change(graph, 0, features={}, **{"add": [], "remove": [], **others})
 

@@ -73,7 +73,7 @@ def test_other_classes_start_with_the_layers_before(tmp_path, sparse_graph, name
 
 def test_what_does_not_fit_is_refused(run_of, sparse_graph):
     source = run_of()
-    with pytest.raises(ConfigError, match=r"^the run to start from is one of gcn, got --model mlp; they must agree$"):
+    with pytest.raises(ConfigError, match=r"^--init names a run of gcn, but --model is mlp; they must be the same$"):
         starting_weights(source, sparse_graph, make_config("mlp", settings=SMALL))
     with pytest.raises(ConfigError, match=r"do not fit: here is `hidden_channels` 9, there 5; give both the same$"):
         starting_weights(source, sparse_graph, make_config("gcn", settings={**SMALL, "hidden_channels": 9}))
@@ -98,5 +98,5 @@ def test_the_command(run, tmp_path):
     assert load_run(tmp_path / "b").settings["hidden_channels"] == 7
     code, _, said = run("train", "digits", "--init", tmp_path / "a", "--out", tmp_path / "c")
     assert code == 2
-    assert "the run to start from is one of gcn, got --model nfc-gcn" in said
+    assert "--init names a run of gcn, but --model is nfc-gcn" in said
     assert not (tmp_path / "c").exists()

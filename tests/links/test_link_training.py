@@ -207,14 +207,14 @@ def test_names_stand_for_nodes(planted):
     assert (fitted.predict_proba([["n3", "n50"]]) == fitted.predict_proba([[3, 50]])).all()
     assert (fitted.suggest("n7")[0] == fitted.suggest(7)[0]).all()
     for bad, message in [
-        ([["n3", "x"]], "'x' is no node of 'groups'"),
+        ([["n3", "x"]], "'x' is not a node of 'groups'"),
         ([[0, 60]], "pair 0 names node 60, but 'groups' has 60 nodes"),
         ([[4, 4]], "pair 0 joins node 4 to itself"),
         ([0, 1], "X must have one row per pair and two columns"),
     ]:
         with pytest.raises(GraphError, match=message):
             fitted.predict_proba(bad)
-    with pytest.raises(GraphError, match="node 60 is none of 0 to 59"):
+    with pytest.raises(GraphError, match="node 60 is outside 0 to 59"):
         fitted.suggest(60)
 
 

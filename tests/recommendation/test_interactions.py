@@ -96,7 +96,7 @@ def test_later_tables_are_read_as_the_first_were():
         ([*ROWS, (None, "tea", 1, 1)], {}, "row 4 of the interactions has no who; fill it in or remove it"),
         ([*ROWS, ("eve", "tea", 1, "soon")], {"time": "day"}, "column 'day' of the interactions"),
         ([*ROWS, ("eve", "tea", "much", 1)], {"rating": "stars", "at_least": 1}, "must hold a number, but row 4 says"),
-        (ROWS, {"words": ["kind"]}, "--words names 'kind', which is no column of the interactions"),
+        (ROWS, {"words": ["kind"]}, "--words names 'kind', which is not a column of the interactions"),
     ],
 )
 def test_bad_logs_are_refused_in_one_line(rows, options, message):

@@ -67,7 +67,7 @@ def test_evaluate_writes_a_table(run, tables, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train",), "give a table of your own with --interactions, or the dataset movielens; one of both"),
+        (("train",), "give either a table of your own with --interactions, or the dataset movielens"),
         (("train", "netflix"), "unknown dataset of interactions 'netflix'; choose from movielens"),
         (("train", "--interactions", "interactions.csv", "--user", "who"), "interactions.csv has no column 'who'"),
         (("train", "--interactions", "interactions.csv", "--split", "time"), "name their column with --time"),
@@ -75,7 +75,7 @@ def test_evaluate_writes_a_table(run, tables, tmp_path):
         (("train", "--interactions", "interactions.csv", "--set", "chanels=3"), "did you mean 'channels' or"),
         (("train", "--interactions", "one.csv"), "one.csv has interactions of one user only; two at least are needed"),
         (("for", "nowhere", "--user", "u1"), "nowhere is not a run folder: config.json is missing"),
-        (("for", "nowhere"), "say for whom with --user ID, or --all with --out FILE"),
+        (("for", "nowhere"), "name a user with --user ID, or give --all with --out FILE"),
         (("for", "nowhere", "--all"), "--all needs --out"),
         (("evaluate", "--interactions", "interactions.csv", "--models", "magic"), "unknown recommender 'magic'"),
     ],

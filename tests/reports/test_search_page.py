@@ -101,7 +101,7 @@ def test_what_is_not_known_is_not_shown() -> None:
     page = replace(page, settings=[replace(setting, values=setting.values[2:]) for setting in settings])
     text = Reader(render_search(page)).text
     assert "The test nodes were not scored." in text
-    assert "How much each setting mattered cannot be told from 1 trial." in text
+    assert "1 trial cannot show how much each setting mattered." in text
     assert "Interrupted." in text
     assert "Importance" not in text
     assert "before 8" not in text

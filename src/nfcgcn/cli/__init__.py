@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "report": (
         "report",
-        "Write the page of a run, a comparison or the reproduction again, from what is stored. Nothing is trained.",
+        "Write the page of a run, a comparison or the reproduction again, from stored results. Nothing is trained.",
     ),
     "bench": ("bench", "Measure the time of the kernels, the models and the page of `explore`."),
     "datasets": ("listing", "List the datasets: sizes, sources, and where they are."),

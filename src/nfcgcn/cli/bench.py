@@ -41,7 +41,7 @@ def bench_one(
 ) -> None:
     """Compare the time of a training step with plain PyTorch and PyTorch Geometric.
 
-    Before that, the kernels are checked against the plain formulas. On a GPU a step includes Adam, and ours is a CUDA
+    The kernels are first checked against the plain formulas. On a GPU a step includes Adam, and ours runs as a CUDA
     graph.
     """
     on_gpu = choose_device(device).type == "cuda"
@@ -107,7 +107,7 @@ def bench_beside_others(
 ) -> None:
     """Compare the time of an epoch on a quiet machine, beside busy processes, and on one core.
 
-    "busy" is one other busy process per core, "very busy" two. A fair share is a half and a third.
+    "busy" means one other busy process per core, "very busy" two. A fair share is then a half or a third of a core.
     """
     from nfcgcn.bench.busy import SYSTEMS, bench_busy
 
@@ -131,8 +131,8 @@ def bench_random_walks(
     *,
     source: GraphSource,
     num_walks: Annotated[int, typer.Option(min=1, help="Walks from each node.")] = 80,
-    walk_length: Annotated[int, typer.Option(min=2, help="Nodes of a walk.")] = 40,
-    width: Annotated[int, typer.Option(min=1, help="Numbers of a vector.")] = 128,
+    walk_length: Annotated[int, typer.Option(min=2, help="Nodes per walk.")] = 40,
+    width: Annotated[int, typer.Option(min=1, help="Numbers per vector.")] = 128,
     window: Annotated[int, typer.Option(min=1, help="How far apart the nodes of a pair may be.")] = 10,
     threads: Annotated[int, typer.Option(min=1, help="Threads of every implementation.")] = 2,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
@@ -169,7 +169,7 @@ def bench_mini_batches(
         list[Path] | None, typer.Argument(metavar="[STORE]...", help="Stores; by default some are generated.")
     ] = None,
     nodes: Annotated[
-        str, typer.Option(help="Without STORE: sizes of generated citation graphs, as in 100000,1000000.")
+        str, typer.Option(help="Without STORE: sizes of generated citation graphs, such as 100000,1000000.")
     ] = "100000,1000000",
     batch_size: Annotated[int, typer.Option(min=1, help="Training nodes per step.")] = 1024,
     fan_out: Annotated[str, typer.Option(help="Neighbours per node and graph convolution, as in 10 or 15,10.")] = "10",
@@ -179,7 +179,7 @@ def bench_mini_batches(
     pack: Annotated[
         bool, typer.Option("--pack", help="Without STORE: write Parquet tables first, and measure how they are packed.")
     ] = False,
-    memory: Annotated[str, typer.Option(help="With --pack: memory for it, as of `nfcgcn pack`.")] = "2GB",
+    memory: Annotated[str, typer.Option(help="With --pack: its memory, as for `nfcgcn pack`.")] = "2GB",
     keep: Annotated[
         Path | None, typer.Option("--keep", help="Write generated stores and tables into this folder, and keep them.")
     ] = None,
@@ -187,7 +187,7 @@ def bench_mini_batches(
 ) -> None:
     """Measure mini-batches: from a store and from memory, as the graph grows, and by two processes instead of one.
 
-    One process has one core, two have one each; "cold" is with nothing of the store in the file cache.
+    Each process has one core; "cold" means that nothing of the store is in the file cache.
     """
     from nfcgcn.bench.scale import PYG_MISSING, bench_scale, pack_written_tables, write_citations
     from nfcgcn.cli.pack import read_size

@@ -32,12 +32,12 @@ def compare(
     models: Annotated[
         str,
         typer.Option(
-            help="Names from `nfcgcn models`, with commas; the first is the one to compare with.",
+            help="Names from `nfcgcn models`, with commas; the others are compared with the first.",
             autocompletion=among(MODELS, several=True),
         ),
     ] = ",".join(DEFAULT_MODELS),
     also: Annotated[
-        list[str] | None, typer.Option(help="A further GRAPH; may be repeated.", autocompletion=among(DATASETS))
+        list[str] | None, typer.Option(help="Another GRAPH; may be repeated.", autocompletion=among(DATASETS))
     ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_SEEDS, help="Number of runs per model, each with its own seed.")
@@ -51,7 +51,7 @@ def compare(
     preset: Annotated[
         str | None,
         typer.Option(
-            help=f"Take settings by name ({', '.join(PRESETS)}) and choose none.", autocompletion=among(PRESETS)
+            help=f"Use this preset ({', '.join(PRESETS)}) instead of choosing settings.", autocompletion=among(PRESETS)
         ),
     ] = None,
     choose: Annotated[

@@ -260,8 +260,8 @@ def warn_of_formulas(cells: Iterable[str]) -> None:
     risky = [cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell)]
     if risky:
         err.print(
-            f"warning: {len(risky)} ids or labels begin as formulas do, first {risky[0]!r}; "
-            "let no spreadsheet open the file but as text",
+            f"warning: {len(risky)} ids or labels begin like formulas, first {risky[0]!r}; "
+            "in a spreadsheet, open the file as text only",
             soft_wrap=True,
         )
 

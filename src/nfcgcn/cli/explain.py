@@ -67,8 +67,8 @@ def explain_run(
             place = os.path.relpath(run / EXPLORED, out_file.resolve().parent)
             reasons = replace(reasons, explore=f"{quote(place)}#node={quote(node, safe='')}")
     if saved.model.temperature != 1:
-        scaling = f"The scores are those before temperature scaling, which divides all by {saved.model.temperature:.3g}"
-        more = f"{scaling}; probabilities are those after it. It changes no class and no order of contributions."
+        scaling = f"Scores are shown before temperature scaling, which divides them by {saved.model.temperature:.3g}"
+        more = f"{scaling}; probabilities are shown after it. It changes no class and no order of contributions."
         reasons = replace(reasons, how=(*reasons.how, more))
     if out_file is not None:
         files.write_text(out_file, str(getattr(reasons, out_file.suffix.lower()[1:])))

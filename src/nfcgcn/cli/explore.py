@@ -43,8 +43,8 @@ def explore(
 ) -> None:
     """Open a page on this machine that shows the graph and answers questions about the model.
 
-    Without a RUN, it shows a graph before any training. Ctrl-C ends it. Nothing is changed, but the run's folder keeps
-    the layout of the picture.
+    Without a RUN, it shows a graph before any training. Ctrl-C ends it. Nothing changes, except that the run's folder
+    keeps the layout of the picture.
     """
     from nfcgcn.explore import Explorer, Server, Subject, page_file, to_gexf
     from nfcgcn.reports import EXPLORED
@@ -96,7 +96,7 @@ def _was_run(folder: Path) -> bool:
 def _serve(server: Server, *, browser: bool) -> None:
     with server, interruptible():
         out.print(Text(f"open {server.link}"), soft_wrap=True)
-        out.print(Text("Ctrl-C ends it; the link works on this machine alone"), soft_wrap=True)
+        out.print(Text("Ctrl-C ends it; the link works only on this machine"), soft_wrap=True)
         if browser and out.is_terminal:
             webbrowser.open(server.link)
         try:

@@ -28,7 +28,7 @@ def export_run(
     files.check_writable(out_file)
     saved = checkpoint.load_run(run)
     if saved.weighted:
-        raise ConfigError(f"{run} was trained with weights of edges, which an exported program does not take")
+        raise ConfigError(f"{run} was trained with edge weights, which an exported program cannot use")
     notes: dict[str, Any] = {"model": saved.model_name, "classes": saved.class_names, "features": saved.feature_names}
     if saved.model.temperature != 1:
         notes["temperature"] = saved.model.temperature  # the program returns scores, which are not yet divided by it

@@ -46,7 +46,7 @@ def inspect(
 ) -> None:
     """Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.
 
-    With the settings of a `nfcgcn train` that is to follow, these are tried; without, the suggested ones.
+    It checks the settings that you give, as for `nfcgcn train`, or else the suggested ones.
 
     Exit code 0: `nfcgcn train` would start. Exit code 2: it would not; all that stops it is listed.
     """
@@ -88,7 +88,7 @@ def inspect(
         out.print(f"caution: {visible(caution)}", highlight=False, markup=False, soft_wrap=True)
     for problem in problems:
         out.print(f"problem: {visible(problem)}", highlight=False, markup=False, soft_wrap=True)
-    verdict = f"`nfcgcn train --model {model}` would not start" if problems else "nothing stands in the way of training"
+    verdict = f"`nfcgcn train --model {model}` would not start" if problems else "training would start"
     out.print(verdict, highlight=False, markup=False, soft_wrap=True)
     if problems:
         raise typer.Exit(2)

@@ -51,7 +51,7 @@ class LogSource:
     def load(self) -> tuple[Interactions, dict[str, Any]]:
         """Read the log; also return how it was read, for the run's folder."""
         if (self.dataset is None) == (self.interactions is None):
-            raise ConfigError("give a table of your own with --interactions, or the dataset movielens; one of both")
+            raise ConfigError("give either a table of your own with --interactions, or the dataset movielens")
         options = {name: value for name, value in asdict(self).items() if name in READING and value is not None}
         tables: dict[str, Any] = {"interactions": self.interactions, "users": self.users, "items": self.items}
         roles: dict[str, Any] = {name: getattr(self, name) or () for name in ("text", "words", "ignore")}

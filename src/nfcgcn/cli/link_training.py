@@ -62,7 +62,7 @@ def train_baselines(
             figures[name] = summarise_scores([j.scores for j in done])
         except (KeyboardInterrupt, NFCError) as error:
             reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-            err.print(f"without {name}, for comparison: {reason}", soft_wrap=True)
+            err.print(f"no {name} to compare with: {reason}", soft_wrap=True)
             break
     return figures
 

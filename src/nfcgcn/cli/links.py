@@ -59,7 +59,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that 
 ReadOption = Annotated[
     str,
     typer.Option(
-        help="Edges that the model reads: all of the graph, or train, those that it read when the run was judged."
+        help="Edges that the model reads: all of the graph, or train: those that it read when the run was scored."
     ),
 ]
 OptionsOption = Annotated[
@@ -158,7 +158,7 @@ def predict(
     run: RunArgument,
     source: GraphSource,
     pairs_file: Annotated[
-        Path, typer.Option("--pairs", help="Table with the nodes of a pair per row, in columns source and target.")
+        Path, typer.Option("--pairs", help="Table with one pair of nodes per row, in columns source and target.")
     ],
     out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The CSV file to write.")] = None,
     read: ReadOption = "all",
@@ -167,9 +167,9 @@ def predict(
 ) -> None:
     """Write the probability of an edge for each pair of nodes in a table, to a CSV file or to the screen.
 
-    Columns: `source`, `target`, `probability`, and `known`, yes where the graph has the edge. The model reads all edges
-    but those that it is asked about, as in training. A probability is that of a mix in which half of the pairs are
-    edges.
+    Columns: `source`, `target`, `probability`, and `known`, yes where the graph has the edge. As in training,
+    the model reads all edges except those whose probability is asked for. Probabilities assume that half of the pairs
+    are edges.
     """
     saved, graph, chosen = _open(run, source, assignments, read, device)
     if out_file:
@@ -209,8 +209,8 @@ def suggest(
 ) -> None:
     """Name the most probable missing links of a node, or of all nodes; known links are left out.
 
-    Columns of the file: `node`, `rank` (1 is the most probable), `suggestion` and `probability`. Scores are made and
-    written some nodes at a time: memory does not grow with the square of the graph.
+    Columns of the file: `node`, `rank` (1 is the most probable), `suggestion` and `probability`. Scores are
+    computed and written for some nodes at a time: memory does not grow with the square of the number of nodes.
     """
     if node is None and out_file is None:
         raise ConfigError("name a node with --node, or a file for the suggestions of all nodes with --out")

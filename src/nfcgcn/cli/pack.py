@@ -31,16 +31,16 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 @takes_graph
 def pack(
     source: GraphSource,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder to write; it appears when all of it is there.")],
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder to write; it appears once it is complete.")],
     edge_table: Annotated[
         str | None, typer.Argument(metavar="[EDGES]", help="Table of edges, if GRAPH is a table of nodes.")
     ] = None,
     memory: Annotated[
-        str, typer.Option(help="Memory for tables: DuckDB takes 60 % and then works on disk.")
+        str, typer.Option(help="Memory for tables: DuckDB uses 60 % of it, and beyond that the disk.")
     ] = f"{MEMORY // 10**9}GB",
     hash_text: Annotated[
         int | None,
-        typer.Option(help="Give each word of --text columns one of so many features by its hash, learning no words."),
+        typer.Option(help="Map each word of --text columns to one of so many features by its hash; learn no words."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier store in the --out folder.")] = False,
     assignments: Annotated[
@@ -57,7 +57,7 @@ def pack(
     settings = read_assignments(assignments or [])
     options: dict[str, Any] = {} if nodes is not None else source.take_options(settings)
     if settings:
-        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+        raise ConfigError(f"`--set` takes only options of the dataset here, got '{next(iter(settings))}'")
     if hash_text is not None and (nodes is None or not source.text):
         raise ConfigError("--hash-text is for tables with columns of --text; name them")
     files.check_free(out_dir, force=force, kind="store")

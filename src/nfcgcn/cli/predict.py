@@ -174,7 +174,7 @@ def _learn(
     if MODELS[model].model.reads_features:
         ways = ", ".join(name for name, entry in MODELS.items() if not entry.model.reads_features)
         raise ConfigError(
-            f"{model} must be trained first (`nfcgcn train --model {model}`); from edges alone learn {ways}"
+            f"{model} must be trained first (`nfcgcn train --model {model}`); edges alone suffice for {ways}"
         )
     files.check_writable(out_file, source.inputs())
     graph = source.load(options)
@@ -198,10 +198,10 @@ def _summary(run: SavedRun, graph: Graph, classes: Ints, shown: Ints) -> Iterato
         met = int(((labels == classes) & (labels >= 0)).sum())
         yield (
             f"{met} of the {labelled} labelled nodes get their own label, {100 * met / labelled:.2f} %; "
-            "no test accuracy where the run was trained on some of them"
+            "this is no test accuracy if the run was trained on some of them"
         )
     if foreign := labelled - int((labels >= 0).sum()):
-        yield f"{foreign} of the labels are of classes that the run does not know, and count as wrong"
+        yield f"{foreign} of the labels are classes that the run does not know, and count as wrong"
 
 
 def _ids(graph: Graph) -> Sequence[str] | Sequence[int]:

@@ -76,7 +76,7 @@ def train_recommender(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in the --out folder.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
 ) -> None:
-    """Train a recommender, score it on interactions held out for that, and write a folder with a report.
+    """Train a recommender, score it on held-out interactions, and write a folder with a report.
 
     The folder then suggests items with `nfcgcn recommend for`. It holds the interactions of all users.
     """
@@ -126,7 +126,7 @@ def recommend_for(
 ) -> None:
     """Suggest items to a user, or to all users; items of the user's interactions are left out."""
     if (user is None) != everybody:
-        raise ConfigError("say for whom with --user ID, or --all with --out FILE")
+        raise ConfigError("name a user with --user ID, or give --all with --out FILE")
     if everybody and out_file is None:
         raise ConfigError("--all needs --out, the .csv or .parquet file to write")
     if out_file is not None:

@@ -36,7 +36,7 @@ def report(
         str | None, typer.Option(help="Show the results of cpu or of cuda; by default the device with more results.")
     ] = None,
 ) -> None:
-    """Write the page of a run, a comparison or the reproduction again, from what is stored. Nothing is trained."""
+    """Write the page of a run, a comparison or the reproduction again, from stored results. Nothing is trained."""
     if not folder.exists():
         files.recover(folder)
     is_run, is_comparison = ((folder / name).exists() for name in (checkpoint.CONFIG, COMPARISON))

@@ -198,12 +198,12 @@ def read_graph(run: SavedGraph, source: GraphSource, assignments: Sequence[str])
         if run.tables is not None and not assignments:
             return _read_remembered(run, run.tables)
         if run.dataset_options is None or run.dataset not in datasets.DATASETS:
-            raise ConfigError(f"name the GRAPH; that of the run, '{run.dataset}', is none that nfcgcn comes with")
+            raise ConfigError(f"name the GRAPH; nfcgcn does not include that of the run, '{run.dataset}'")
         source = replace(source, graph=run.dataset)
     settings = read_assignments(assignments)
     options = source.take_options(settings)
     if settings:
-        raise ConfigError(f"`--set` takes options of the dataset alone here, got '{next(iter(settings))}'")
+        raise ConfigError(f"`--set` takes only options of the dataset here, got '{next(iter(settings))}'")
     if source.dataset == run.dataset:
         options = {**(run.dataset_options or {}), **options}
     graph = source.load(options, encoding=run.encoding)

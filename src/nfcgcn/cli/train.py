@@ -96,9 +96,7 @@ def train(
     ] = False,
     init: Annotated[
         Path | None,
-        typer.Option(
-            "--init", metavar="RUN", help="Start with the weights, and settings of the model, of this run folder."
-        ),
+        typer.Option("--init", metavar="RUN", help="Start with the weights and the model settings of this run folder."),
     ] = None,
     track_dir: Annotated[
         Path | None, typer.Option("--track", help="Also write every epoch for TensorBoard, in this folder.")

@@ -175,7 +175,7 @@ def _perceptron(task: Task, repeats: Sequence[Repeat]) -> dict[str, TestScores]:
             return {"mlp": scores}
     except (KeyboardInterrupt, NFCError) as error:
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-        err.print(f"without the perceptron, for comparison: {reason}", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"no perceptron to compare with: {reason}", highlight=False, markup=False, soft_wrap=True)
         return {}
 
 

@@ -89,7 +89,7 @@ def tune(
     test_seeds: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_SEEDS, help="Runs per choice, found and before, that are scored on test nodes at the end."
+            min=1, max=MOST_SEEDS, help="Runs that are scored on test nodes at the end, for settings found and before."
         ),
     ] = 5,
     with_test: Annotated[
@@ -97,7 +97,7 @@ def tune(
     ] = True,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting to hold, or a dataset option."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting to keep fixed, or a dataset option."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=among(DEVICES))] = "auto",
     jobs: Annotated[
@@ -112,7 +112,7 @@ def tune(
     study_file: Annotated[
         Path | None,
         typer.Option(
-            "--study", help="File of all trials, to go on from or to share; by default beside --out, as .study.jsonl."
+            "--study", help="File of all trials, to continue or to share; by default beside --out, as .study.jsonl."
         ),
     ] = None,
 ) -> None:

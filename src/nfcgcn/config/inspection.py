@@ -154,9 +154,9 @@ def _rare_classes(graph: Graph, config: Config) -> Iterator[str]:
 def _oddities(graph: Graph) -> Iterator[str]:
     degree, features = _degree(graph), _features(graph)
     if not graph.num_edges:
-        yield "there are no edges: every node is judged by its own features alone"
+        yield "there are no edges: every node is judged only by its own features"
     elif isolated := int((degree == 0).sum()):
-        yield f"{isolated:,} of {graph.num_nodes:,} nodes have no edge and are judged by their own features alone"
+        yield f"{isolated:,} of {graph.num_nodes:,} nodes have no edge and are judged only by their own features"
     if features["constant_columns"]:
         yield f"{features['constant_columns']:,} of {graph.num_features:,} features are the same for every node"
     if features["zero_rows"]:

@@ -159,7 +159,8 @@ class Config:
         elif graph.store is not None and self.training.batch_size is not None:
             reason = "the graph lies in a store"
         elif needed > available() + _gpu_memory(needed):
-            reason = f"a full step would need about {in_words(needed)} of memory, and {in_words(available())} are free"
+            free = in_words(available())
+            reason = f"a full step would need about {in_words(needed)} of memory, but only {free} are free"
         else:
             return self, None
         size = self.training.batch_size or BATCH_SIZE

@@ -51,7 +51,7 @@ def read_tables(data_dir: str | PathLike[str] | None = None, *, download: bool =
     if folder is None:
         if not download:
             raise DatasetError(
-                f"MovieLens-100K is not on this machine, and its licence lets nobody pass it on: unpack {ADDRESS} into "
+                f"MovieLens-100K is not on this machine, and its licence forbids passing it on: unpack {ADDRESS} into "
                 "DIR/movielens and set NFCGCN_DATA to DIR, or add --download to have it fetched from there"
             )
         folder = _download()

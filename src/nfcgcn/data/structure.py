@@ -62,7 +62,7 @@ def structural_features(adjacency: Any, features: Structure = DEFAULT) -> sp.csr
         raise GraphError(f"`adjacency` must be a square SciPy matrix, got {got}")
     matrix = sp.csr_array(adjacency, dtype=np.float64)
     if (matrix.data < 0).any() or not np.isfinite(matrix.data).all():
-        raise GraphError("`adjacency` must hold finite weights from 0 up; `adjacency != 0` has the edges alone")
+        raise GraphError("`adjacency` must hold finite weights from 0 up; `adjacency != 0` has only the edges")
     matrix = sp.csr_array(matrix.maximum(matrix.T))
     matrix.setdiag(0)
     matrix.eliminate_zeros()

@@ -99,9 +99,9 @@ class Handler(BaseHTTPRequestHandler):
         """Return whether a request comes from our own page; if it does not, refuse it."""
         origin, origins = self.headers.get("Origin"), {f"http://{host}" for host in self.server.hosts}
         if self.headers.get("Host") not in self.server.hosts:
-            self._refuse(HTTPStatus.FORBIDDEN, "this server answers under its own address alone")
+            self._refuse(HTTPStatus.FORBIDDEN, "this server answers only under its own address")
         elif (origin is not None or with_origin) and origin not in origins:
-            self._refuse(HTTPStatus.FORBIDDEN, "this server answers its own page alone")
+            self._refuse(HTTPStatus.FORBIDDEN, "this server answers only its own page")
         elif not secrets.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "open the whole link that `nfcgcn explore` printed; it holds a secret")
         else:

@@ -66,7 +66,7 @@ def change(
             raise GraphError(f"node {node_name(graph, other)} is a neighbour already; choose another one")
     for other in remove:
         if other not in neighbours:
-            raise GraphError(f"node {node_name(graph, other)} is no neighbour; there is no edge to remove")
+            raise GraphError(f"node {node_name(graph, other)} is not a neighbour; there is no edge to remove")
     for feature, value in features.items():
         if not 0 <= feature < graph.num_features or not math.isfinite(value) or abs(value) > 1e6:
             raise GraphError(

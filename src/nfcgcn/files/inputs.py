@@ -25,7 +25,7 @@ FREE_BYTES = 64 * 2**20
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system while reading `path` into one of our errors."""
     if "\0" in str(path):
-        raise DatasetError(f"{visible(path)} is no path: it holds a zero byte")
+        raise DatasetError(f"{visible(path)} is not a path: it holds a zero byte")
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):

@@ -40,7 +40,7 @@ def check_free(folder: Path, *, force: bool, resume: bool = False, kind: str = "
     unfinished = place / UNFINISHED
     is_unfinished = kind == "run" and unfinished.is_dir() and not unfinished.is_symlink()
     if own is None and (not is_unfinished or len(list(place.iterdir())) > 1):
-        raise WriteError(f"{folder} exists and is no {kind} of nfcgcn; choose another folder with --out")
+        raise WriteError(f"{folder} exists and is not a {kind} of nfcgcn; choose another folder with --out")
     others = sorted(path.name for path in place.iterdir() if own and path.name not in own and not _is_hidden(path))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -49,9 +49,10 @@ def check_free(folder: Path, *, force: bool, resume: bool = False, kind: str = "
             "another folder with --out"
         )
     if is_unfinished and not (force or resume):
-        raise WriteError(f"{folder} holds an unfinished run; go on with --resume or replace it by --force")
+        raise WriteError(f"{folder} holds an unfinished run; go on with --resume, or replace it with --force")
     if not (force or (resume and is_unfinished)):
-        raise WriteError(f"{folder} holds an earlier {kind}; choose another folder with --out or replace it by --force")
+        remedy = "choose another folder with --out, or replace it with --force"
+        raise WriteError(f"{folder} holds an earlier {kind}; {remedy}")
 
 
 @contextmanager

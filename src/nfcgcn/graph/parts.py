@@ -144,8 +144,8 @@ def check_adjacency(a: sp.csr_array) -> None:
     sums = np.asarray(a.sum(axis=1, dtype=np.float64)).ravel()
     if sums.max(initial=0) > MOST_WEIGHT:
         raise GraphError(
-            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can reckon "
-            "with; divide all weights by the same number"
+            f"the weights of the edges of node {sums.argmax()} add up to {sums.max():g}, more than float32 can hold; "
+            "divide all weights by the same number"
         )
     sound = a.has_canonical_format and bool(((a.data > 0) & (a.data <= np.finfo(np.float32).max)).all())
     if not sound or a.diagonal().any() or (a != a.T).nnz:

@@ -21,11 +21,13 @@ def starting_weights(saved: SavedRun, graph: Graph, config: Config) -> dict[str,
     """
     if config.name != saved.model_name:
         raise ConfigError(
-            f"the run to start from is one of {saved.model_name}, got --model {config.name}; they must agree"
+            f"--init names a run of {saved.model_name}, but --model is {config.name}; they must be the same"
         )
     model = MODELS[config.name].model
     if not model.reads_features or model.grows:
-        raise ConfigError(f"{config.name} learns a vector per node of one graph, which is no start on another")
+        raise ConfigError(
+            f"{config.name} learns one vector per node of its graph, which cannot be a start on another graph"
+        )
     saved.check_features(graph)
     own = _shapes(config, graph.num_features, graph.num_classes)
     more = _shapes(config, graph.num_features, graph.num_classes + 1)

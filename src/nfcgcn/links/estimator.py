@@ -57,7 +57,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     def fit(self, graph: Graph, y: None = None, *, split: EdgeSplit | None = None) -> LinkPredictor:
         """Learn the edges of a graph; see :func:`nfcgcn.fit_links`."""
         if y is not None:
-            raise ConfigError("LinkPredictor takes no y: the edges of the graph are what it learns")
+            raise ConfigError("LinkPredictor takes no y: it learns from the edges of the graph")
         if not isinstance(graph, Graph):
             raise GraphError(f"LinkPredictor.fit takes an nfcgcn.Graph, got {type(graph).__name__}")
         state = check_random_state(self.random_state)
@@ -98,7 +98,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """Return the area under the ROC curve for pairs of nodes X, of which y says whether they have an edge."""
         truth, edge = np.asarray(y).astype(bool), self.predict_proba(X)[:, 1]
         if truth.shape != edge.shape or truth.all() or not truth.any():
-            raise GraphError("y must say of each pair whether it has an edge, and there must be pairs of both kinds")
+            raise GraphError("y must say for each pair whether it has an edge, and there must be pairs of both kinds")
         return auc(edge[truth], edge[~truth])
 
     def suggest(self, node: int | str, *, top: int = 10) -> tuple[Ints, npt.NDArray[np.float64]]:
@@ -107,7 +107,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         device = choose_device(self.device)
         nodes = self._numbers(np.asarray([node]))
         if nodes.dtype.kind not in "iu" or not 0 <= nodes[0] < self.graph_.num_nodes:
-            raise GraphError(f"node {node} is none of 0 to {self.graph_.num_nodes - 1}")
+            raise GraphError(f"node {node} is outside 0 to {self.graph_.num_nodes - 1}")
         vectors = encode(self.run_.model, self.graph_, self._read, device=device)
         (suggested,) = suggest_links(self.run_.model, vectors, self.graph_, nodes, top=top)
         self.run_.model.cpu()
@@ -132,5 +132,5 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         number = {name: i for i, name in enumerate(self.graph_.node_names or ())}
         strange = [name for name in nodes.ravel().tolist() if name not in number]
         if strange:
-            raise GraphError(f"'{strange[0]}' is no node of '{self.graph_.name}'")
+            raise GraphError(f"'{strange[0]}' is not a node of '{self.graph_.name}'")
         return np.array([number[name] for name in nodes.ravel().tolist()], np.int64).reshape(nodes.shape)

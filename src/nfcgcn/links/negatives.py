@@ -71,7 +71,7 @@ class NegativeSampler:
         count = like.shape[1]
         if count > self.num_free:
             raise GraphError(
-                f"only {self.num_free:,} pairs of nodes have no edge, too few for {count:,} edges to be told from; "
+                f"only {self.num_free:,} pairs of nodes have no edge, but {count:,} are needed to compare edges with; "
                 "hold fewer edges out"
             )
         if self._is_dense or 2 * count > self.num_free:

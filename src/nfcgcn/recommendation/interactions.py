@@ -170,7 +170,7 @@ def check_usable(log: Interactions, where: str) -> None:
         raise GraphError(f"{where} holds no interaction; lower --at-least, or give another file")
     for count, what in ((num_users, "user"), (num_items, "item")):
         if count < 2:
-            raise GraphError(f"{where} has interactions of one {what} only; two at least are needed to learn a taste")
+            raise GraphError(f"{where} has interactions of one {what} only; at least two are needed to learn a taste")
 
 
 def _open(given: Any, name: str) -> Table:
@@ -181,8 +181,8 @@ def _check_columns(options: Mapping[str, Sequence[str]], tables: Sequence[Table]
     for role, names in options.items():
         for name in names:
             if not any(name in table.columns for table in tables):
-                where = " or ".join(table.name for table in tables) or "the interactions, whose columns are no features"
-                raise GraphError(f"--{role} names '{name}', which is no column of {where}")
+                where = " or ".join(table.name for table in tables) or "the interactions, which have no features"
+                raise GraphError(f"--{role} names '{name}', which is not a column of {where}")
 
 
 def _read_pairs(
@@ -197,7 +197,7 @@ def _read_pairs(
     if len(set(names)) < len(names):
         raise GraphError(f"a column of {table.name} is named for two purposes; got {', '.join(names)}")
     if (rating is None) != (at_least is None):
-        raise GraphError("--rating and --at-least go together: the column, and the least rating that counts as liked")
+        raise GraphError("--rating and --at-least go together: the column, and the lowest rating that counts as liked")
     if at_least is not None and not abs(at_least) <= MOST_RATING:  # nor NaN
         raise GraphError(f"--at-least must be a number of at most {MOST_RATING:g}, got {one_line(at_least)}")
     ends: tuple[list[Cells], list[Cells]] = ([], [])

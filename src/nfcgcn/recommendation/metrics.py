@@ -45,7 +45,7 @@ def score_lists(lists: Ints, test: sp.csr_array, *, num_items: int | None = None
     counts = np.diff(sp.csr_array(test).indptr)
     judged = counts > 0
     if not judged.any():
-        raise GraphError("no user has a test interaction, so that nothing can be scored; hold some out")
+        raise GraphError("no user has a test interaction, so nothing can be scored; hold some out")
     top = lists.shape[1]
     hits = hits_of(lists, test)[judged]
     discounts = 1 / np.log2(np.arange(2, top + 2))

@@ -95,8 +95,8 @@ class Recommender:
         number = self.log.users.find(user, "user")
         if not self.log.matrix.indptr[number + 1] - self.log.matrix.indptr[number] and not self._is_described(number):
             raise GraphError(
-                f"user '{user}' has neither interactions nor features, so that nothing is known about its taste; "
-                "give its first interactions"
+                f"user '{user}' has neither interactions nor features, so nothing is known about this user's taste; "
+                "give the first interactions"
             )
         named = None if among is None else np.array([self.log.items.find(name, "item") for name in among], np.int64)
         lists, scores = self.top(np.array([number]), top=min(top, len(self.log.items)), among=named)
@@ -194,7 +194,7 @@ def fit_recommender(
     layout = Layout.of(log, identity=config.identity == "yes")
     if not layout.num_features or not (layout.identified.any() or log.users.features.nnz or log.items.features.nnz):
         raise ConfigError(
-            "there are no features to learn from; let `identity` be yes, or give tables of users and items"
+            "there are no features to learn from; set `identity` to yes, or give tables of users and items"
         )
     _check_memory(chosen, log, layout)
     parts = _hold_out(log, config.validation, seed)

@@ -151,7 +151,7 @@ def load_reading(folder: Path | str) -> dict[str, Any]:
         stored: dict[str, Any] = _read_config(folder)["reading"]
         for name, value in stored.items():
             if name not in READING or not isinstance(value, float | int if name == "at_least" else str):
-                raise ValueError(f"`reading` in {CONFIG} says '{name!s:.40}', which is no option")
+                raise ValueError(f"`reading` in {CONFIG} says '{name!s:.40}', which is not an option")
     return {"user": "user", "item": "item", **stored}
 
 

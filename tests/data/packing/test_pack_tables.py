@@ -221,7 +221,7 @@ def test_broken_lines(tmp_path, tables, case):
 
 def test_no_room_on_the_disk(tmp_path, tables, monkeypatch):
     monkeypatch.setattr("nfcgcn.data.packing.space.PER_EDGE", 2**60)
-    with pytest.raises(NFCError, match=r"^packing 60 nodes and 153 edges needs about .* on the disk of .* are free"):
+    with pytest.raises(NFCError, match=r"^packing 60 nodes and 153 edges needs about .*, but only .* are free"):
         pack_tables(*tables, tmp_path / "store", **OPTIONS)
 
 
@@ -232,5 +232,5 @@ def test_an_earlier_store_is_replaced_by_force_alone(tmp_path, tables):
         pack_tables(*tables, tmp_path / "store", **OPTIONS)
     pack_tables(*tables, tmp_path / "store", **OPTIONS, force=True)
     assert json.loads((tmp_path / "store" / "meta.json").read_text()) == before
-    with pytest.raises(NFCError, match="exists and is no store of nfcgcn"):
+    with pytest.raises(NFCError, match="exists and is not a store of nfcgcn"):
         pack_tables(*tables, Path(tmp_path), **OPTIONS, force=True)

@@ -48,7 +48,7 @@ def from_memory(thing: Any, **options: Any) -> Graph:
     if type(thing).__module__.startswith("torch_geometric."):
         return from_pyg(thing, **options)
     if issparse(thing):
-        raise GraphError("a SciPy matrix has edges alone; Graph.from_scipy(adjacency, features, labels) makes a graph")
+        raise GraphError("a SciPy matrix has only edges; Graph.from_scipy(adjacency, features, labels) makes a graph")
     return from_frames(thing, **options)
 
 

@@ -29,8 +29,8 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
     known = Encoding.from_json(encoding)
     if known.structure:
         raise GraphError(
-            f"'{graph.name}' has {known.structure} features, which follow from all edges, so nodes and edges cannot be "
-            "added to it; add them to its tables and read these"
+            f"'{graph.name}' has {known.structure} features, which depend on all edges, so nodes and edges cannot be "
+            "added to it; add them to its tables and read those"
         )
     ids = np.array(graph.node_names or (), dtype=object)
     content: Nodes | None = None

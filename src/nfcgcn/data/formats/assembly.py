@@ -39,7 +39,7 @@ def assemble(
         given=nodes.given,
     )
     if not edges.pairs.size:
-        _warn(f"{no_edges or f'{where} holds no edges'}: every node is judged by its own features alone")
+        _warn(f"{no_edges or f'{where} holds no edges'}: every node is judged only by its own features")
     if encoding.structure:
         graph, encoding = _with_structure(graph, encoding)
     if edges.dropped:

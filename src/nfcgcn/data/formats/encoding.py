@@ -73,7 +73,7 @@ class Encoding:
             raise _damaged("`columns` names a column twice")
         encoding = cls(**{**_read_fields(cls, values, skip="columns"), "columns": read})
         if encoding.structure not in (None, *STRUCTURES) or encoding.unknown_edges not in get_args(UnknownEdges):
-            raise _damaged("`structure` or `unknown_edges` is none of its choices")
+            raise _damaged("`structure` or `unknown_edges` is not one of its choices")
         return encoding
 
 
@@ -82,7 +82,7 @@ def check_encoding(graph: Graph, known: Mapping[str, Any] | None, *, remedy: str
     if graph.encoding is None or known is None:
         return
     here, there = Encoding.from_json(graph.encoding), Encoding.from_json(known)
-    place = f"'{graph.name}' was read in another way than the graph of training"
+    place = f"'{graph.name}' was not read in the same way as the training graph"
     for column, other in zip_longest(here.columns, there.columns):
         if column != other:
             raise GraphError(f"{place}: {_difference(column, other)}; {remedy}")

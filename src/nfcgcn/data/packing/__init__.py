@@ -149,7 +149,7 @@ def _three(names: list[str]) -> tuple[str, str, str | None]:
 def _warn(where: str, joined: Joined, edges: int) -> None:
     messages = []
     if not edges:
-        messages.append(f"{where} holds no edges: every node is judged by its own features alone")
+        messages.append(f"{where} holds no edges: every node is judged only by its own features")
     if joined.dropped:
         messages.append(dropped_edges(joined.dropped, where))
     if joined.added:

@@ -189,7 +189,7 @@ def _explain(reason: str) -> str:
     elif "unterminated quote" in reason:
         wrong = "opens a quote that is never closed"
     else:
-        wrong = f"is no line of a table: {reason.partition('Possible fixes')[0][:200]}"
+        wrong = f"is not a line of a table: {reason.partition('Possible fixes')[0][:200]}"
     return f"line {line[1]} {wrong}"
 
 

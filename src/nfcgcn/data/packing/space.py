@@ -25,7 +25,7 @@ def check_space(nodes: LargeTable, edges: LargeTable, folder: Path) -> int:
     if needed > free:
         raise WriteError(
             f"packing {rows:,} nodes and {num_edges:,} edges needs about {in_words(needed)} on the disk of "
-            f"{folder.parent}, and {in_words(free)} are free; choose another place with --out"
+            f"{folder.parent}, but only {in_words(free)} are free; choose another place with --out"
         )
     return rows
 

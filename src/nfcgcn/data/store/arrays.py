@@ -68,7 +68,7 @@ def map_array(path: Path, wanted: StoredFile) -> Array:
     check_bytes(path, wanted)
     with reading(path), parsing(path, ".npy"), open_regular(path, wanted.bytes) as file:
         if np.lib.format.read_magic(file) != (1, 0):
-            raise damaged(path, "it is no .npy file of version 1.0")
+            raise damaged(path, "it is not an .npy file of version 1.0")
         stored_shape, fortran, stored_dtype = np.lib.format.read_array_header_1_0(file)
         if (stored_shape, stored_dtype) != (shape, dtype) or fortran:
             stored = f"{stored_dtype} of shape {list(stored_shape)}"

@@ -129,7 +129,7 @@ def read_meta(folder: Path) -> Meta:
     }  # fmt: skip
     name, split, files = values.get("name"), values.get("split"), values.get("files")
     if not isinstance(name, str) or not (split is None or isinstance(split, str)) or not isinstance(files, dict):
-        raise damaged(path, "`name`, `split` or `files` is not as it must be")
+        raise damaged(path, "`name`, `split` or `files` has the wrong type")
     meta = Meta(name, **counts, split=split, files={key: _file(path, key, value) for key, value in files.items()})
     _check_shapes(path, meta)
     return meta
@@ -150,7 +150,7 @@ def _count(path: Path, values: Mapping[str, Any], key: str, most: int) -> int:
 def _file(path: Path, name: str, value: Any) -> StoredFile:
     known = name in TYPES or name in OTHERS
     if not known or not isinstance(value, dict):
-        raise damaged(path, f"'{name[:80]}' is no file of a store")
+        raise damaged(path, f"'{name[:80]}' is not a file of a store")
     size = _count(path, value, "bytes", 2**60)
     checksum, dtype, shape = value.get("sha256"), value.get("dtype"), value.get("shape")
     if not isinstance(checksum, str) or not re.fullmatch(r"[0-9a-f]{64}", checksum):

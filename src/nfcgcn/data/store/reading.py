@@ -150,7 +150,7 @@ def _read_names(folder: Path, meta: Meta) -> dict[str, Any]:
     with reading(path), parsing(path, "JSON"):
         values = json.loads(read_regular(path, MAX_NAMES))
     if not isinstance(values, dict):
-        raise damaged(path, "it is no JSON object")
+        raise damaged(path, "it is not a JSON object")
     checked: dict[str, Any] = {}
     for key, count in (("classes", meta.classes), ("features", meta.features)):
         names = values.get(key)
@@ -162,5 +162,5 @@ def _read_names(folder: Path, meta: Meta) -> dict[str, Any]:
     for key, kind in (("encoding", dict), ("reading", str)):
         checked[key] = values.get(key)
         if checked[key] is not None and not isinstance(checked[key], kind):
-            raise damaged(path, f"`{key}` is not as it must be")
+            raise damaged(path, f"`{key}` has the wrong type")
     return checked

@@ -118,7 +118,7 @@ class StoreWriter:
         text = json.dumps(names, allow_nan=False).encode()
         if len(text) > MAX_NAMES:
             raise GraphError(
-                f"the names of {features:,} features take {len(text) / 2**20:.0f} MiB, at most "
+                f"the names of {features:,} features take {len(text) / 2**20:.0f} MiB, but at most "
                 f"{MAX_NAMES / 2**20:.0f} MiB are stored; leave `feature_names` out"
             )
         (self.folder / NAMES).write_bytes(text)
