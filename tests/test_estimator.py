@@ -486,7 +486,7 @@ def test_a_column_of_ids_names_nodes_also_if_they_are_numbers():
         np.testing.assert_array_equal(fitted.predict_proba(form), wanted)
     text = (
         f"X holds whole numbers, which count the nodes from 0: 0 is the node '{shuffled[0]}', not the one called '0'; "
-        "give names as text if they are meant"
+        "to use names, give them as text"
     )
     with pytest.warns(NFCWarning, match=message(text)):
         fitted = quick(graph, **settings).fit(range(60), people.plan)

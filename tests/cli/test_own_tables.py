@@ -99,7 +99,7 @@ def test_a_graph_without_the_weights_of_training_is_noticed(four_nodes, tmp_path
         encoding=None,
         weighted=True,
     )
-    with pytest.warns(NFCWarning, match="the run was trained with weights of edges, and 'four nodes' has none"):
+    with pytest.warns(NFCWarning, match="the run was trained with edge weights, but 'four nodes' has none"):
         saved.check_features(four_nodes)
 
 
@@ -185,7 +185,7 @@ def test_tables_without_a_column_of_labels_are_told_what_to_name(run):
 def test_rare_classes_are_foreseen_unless_the_settings_make_up_for_them():
     labels = np.repeat([0, 1, 2], [50, 20, 5])
     graph = Graph.from_edges([[0], [1]], np.eye(75), labels=labels, class_names=["fine", "late", "lost"])
-    caution = "class 'fine' has 50 labels, class 'lost' has 5: accuracy says little of rare classes; "
+    caution = "class 'fine' has 50 labels, class 'lost' has 5: accuracy says little about rare classes; "
     assert any(text.startswith(caution) for text in described(graph)[1])
     balanced = make_config("gcn", graph=graph, settings={"class_weight": "balanced"})
     assert not any(text.startswith("class 'fine'") for text in foresee(graph, balanced)[1])

@@ -35,7 +35,7 @@ def test_from_a_store_to_predictions(run, store):
     code, _, errors = run("train", "store", "--batch-size", "16", *SMALL, "--out", "runs/one")
     assert code == 0, errors
     assert (
-        "trains in mini-batches, as the graph lies in a store: a step takes 16 nodes and draws 10 neighbours per node "
+        "trains in mini-batches, as the graph is in a store: a step takes 16 nodes and draws 10 neighbours per node "
         "and graph convolution (--batch-size, --fan-out)"
     ) in errors
     config = json.loads(Path("runs/one/result.json").read_text())["config"]

@@ -161,7 +161,7 @@ def test_with_few_validation_nodes_a_small_gain_is_no_reason(graph, monkeypatch,
     chosen = select(graph, config_of(graph), split=few)
     assert chosen.candidates[winner].outcome == "chosen"
     assert "with 40 validation nodes" in chosen.caution
-    assert "the suggested settings are left for a larger gain only" in chosen.caution
+    assert "the suggested settings are replaced only for a larger gain" in chosen.caution
 
 
 def test_it_says_what_few_labels_cannot_tell(graph):
@@ -171,7 +171,7 @@ def test_it_says_what_few_labels_cannot_tell(graph):
     )
     too_few = select(graph, config_of(graph), split=split_with(graph, 9, 100))
     assert too_few.cost == 0
-    assert too_few.reason.endswith("9 validation nodes are too few to choose by")
+    assert too_few.reason.endswith("9 validation nodes are too few for a choice")
 
 
 def test_ctrl_c_ends_it(graph):

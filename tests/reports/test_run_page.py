@@ -24,7 +24,7 @@ SELECTION: dict[str, Any] = {
     "candidates": [
         {
             "changes": {"dropout": 0.8, "map_dropout": 0.8, "weight_decay": 0.005, "kernel_size": 13, "stride": 8},
-            "reason": "drawn neighbours add noise where they are many; more dropout keeps a model from learning few "
+            "reason": "drawn neighbours add noise where a node has many; more dropout keeps a model from learning few "
             "labels by heart; smaller windows tell more features apart",
             "val_accuracy": 0.8,
             "draws": 3,

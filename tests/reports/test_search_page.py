@@ -62,7 +62,7 @@ def test_the_page_says_what_was_found() -> None:
         "Settings of gcn for toy graph · split ratio",
         "81.3 % before 80.5%",
         "over 2 seeds that the search did not use. Difference +0.8 points, 95% interval \u22120.2 to +1.8: "
-        "no difference that could not be chance. The test nodes were scored once, after the search.",
+        "the difference may be chance. The test nodes were scored once, after the search.",
         "84.0% before 80.5%; mean over 2 seeds; 100 validation nodes alone leave ±7.2 points to chance",
         "4 2 complete, 1 stopped early, 1 failed",
         "1 min 23 s",
@@ -79,10 +79,10 @@ def test_the_page_says_what_was_found() -> None:
     ("scores", "verdict"),
     [
         (replace(SCORES, difference=(0.02, 0.001, 0.039)), "to +3.9: the search was worth it."),
-        (replace(SCORES, difference=(-0.02, -0.039, -0.001)), "the settings before are better on test nodes."),
+        (replace(SCORES, difference=(-0.02, -0.039, -0.001)), "the former settings are better on test nodes."),
         (
             ScoresOnTest([0.8], [0.9], None),
-            "Difference \u221210.0 points with one seed, which cannot tell it from chance.",
+            "Difference \u221210.0 points with one seed, which may be chance.",
         ),
         (ScoresOnTest([0.8], [], None), "could not be scored: training with them failed."),
     ],

@@ -221,7 +221,7 @@ def test_only_what_is_ours_is_copied(tmp_path):
 
 def test_a_full_disk_is_told_once_and_training_goes_on(graph, tmp_path, full_disk):
     full_disk(1000)
-    with pytest.warns(NFCWarning, match=r"^--resume will find no more than before: cannot write ") as caught:
+    with pytest.warns(NFCWarning, match=r"^no further progress is stored for --resume: cannot write ") as caught:
         run, _ = train(graph, make("mlp"), keep=Unfinished(tmp_path, {}))
     assert len(caught) == 1
     assert len(run.history) == 5

@@ -14,8 +14,8 @@ from nfcgcn.settings import setting, takes
 class Node2VecConfig(DeepWalkConfig):
     """The settings of node2vec, named as its arguments."""
 
-    p: float = setting(1.0, "the larger, the less a walk returns to the node before", above=0)
-    q: float = setting(1.0, "the larger, the more a walk stays near the node before", above=0)
+    p: float = setting(1.0, "the larger, the less a walk returns to the previous node", above=0)
+    q: float = setting(1.0, "the larger, the more a walk stays near the previous node", above=0)
 
 
 class Node2Vec(DeepWalk):

@@ -156,11 +156,11 @@ def _why(changes: Mapping[str, Any]) -> str:
         reasons.append("one slot, one filter and windows of one feature: a GCN")
     else:
         if "bandwidth" in changes:
-            reasons.append("drawn neighbours add noise where they are many")
+            reasons.append("drawn neighbours add noise where a node has many")
         if "kernel_size" in changes:
             reasons.append("smaller windows tell more features apart")
     if changes.keys() & {"dropout", "map_dropout", "weight_decay"}:
-        reasons.append("with few labels, more dropout or decay keeps a model from learning them by heart")
+        reasons.append("with few labels, more dropout or decay keeps a model from memorising them")
     return "; ".join(reasons)
 
 

@@ -136,7 +136,7 @@ def _shortages(graph: Graph, splits: Sequence[Split]) -> Iterator[str]:
                     f"'{graph.class_name(int(c))}' ({int((graph.labels == c).sum())} labels)" for c in missing[:3]
                 )
                 more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-                yield f"no {what} node has class {names}{more}; label more nodes of it, or join classes"
+                yield f"no {what} node has class {names}{more}; label more nodes of this class, or merge classes"
 
 
 def _rare_classes(graph: Graph, config: Config) -> Iterator[str]:
@@ -146,8 +146,8 @@ def _rare_classes(graph: Graph, config: Config) -> Iterator[str]:
     if config.training.class_weight is None and counts[most] >= FAR_APART * counts[least] > 0:
         yield (
             f"class '{graph.class_name(most)}' has {counts[most]:,} labels, class '{graph.class_name(least)}' has "
-            f"{counts[least]:,}: accuracy says little of rare classes; `class_weight=balanced` lets all classes count "
-            "the same in training, `monitor=macro-f1` in the choice of the epoch"
+            f"{counts[least]:,}: accuracy says little about rare classes; `class_weight=balanced` makes all classes "
+            "count the same in training, `monitor=macro-f1` in the choice of the epoch"
         )
 
 
@@ -160,7 +160,7 @@ def _oddities(graph: Graph) -> Iterator[str]:
     if features["constant_columns"]:
         yield f"{features['constant_columns']:,} of {graph.num_features:,} features are the same for every node"
     if features["zero_rows"]:
-        yield f"{features['zero_rows']:,} nodes have zeros only as features"
+        yield f"{features['zero_rows']:,} nodes have only zeros as features"
     if graph.is_weighted:
         middle = float(np.median(graph.adjacency.data))
         if not USUAL_WEIGHT[0] <= middle <= USUAL_WEIGHT[1]:

@@ -157,7 +157,7 @@ class Config:
         if processes > 1:
             reason = f"{processes} processes share them"
         elif graph.store is not None and self.training.batch_size is not None:
-            reason = "the graph lies in a store"
+            reason = "the graph is in a store"
         elif needed > available() + _gpu_memory(needed):
             free = in_words(available())
             reason = f"a full step would need about {in_words(needed)} of memory, but only {free} are free"

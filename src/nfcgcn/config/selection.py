@@ -223,7 +223,7 @@ def _best(tried: Sequence[Candidate], num_val: int) -> int:
 
 def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
     if not tried[0].trials:
-        why = "all others were given" if num_val >= TOO_FEW else f"{num_val} validation nodes are too few to choose by"
+        why = "all others were given" if num_val >= TOO_FEW else f"{num_val} validation nodes are too few for a choice"
         return f"the suggested settings, without a choice: {why}"
     chosen, start = (_result(c) for c in (tried[best], tried[0]))
     if best == 0:
@@ -248,7 +248,7 @@ def _caution(graph: Graph, split: Split, first: Candidate) -> str:
     points = 100 * standard_error(first.accuracy, count)
     text = f"with {count:,} validation nodes, differences below {points:.1f} points are often chance"
     if count < FEW_NODES:
-        return f"{text}; the suggested settings are left for a larger gain only"
+        return f"{text}; the suggested settings are replaced only for a larger gain"
     labels = np.bincount(graph.labels[split.train])
     fewest = int(labels[labels > 0].min())
     if fewest < FEW_LABELS:

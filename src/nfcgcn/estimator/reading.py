@@ -121,7 +121,7 @@ def warn_of_numbers(X: Any, graph: Graph) -> None:  # noqa: N803
     if number is not None:
         warnings.warn(
             f"X holds whole numbers, which count the nodes from 0: {number} is the node '{names[number]}', not the one "
-            f"called '{number}'; give names as text if they are meant",
+            f"called '{number}'; to use names, give them as text",
             NFCWarning,
             stacklevel=3,
         )

@@ -145,7 +145,7 @@ class SavedGraph:
         if self.weighted != graph.is_weighted:
             trained, has = ("with", "none") if self.weighted else ("without", "some")
             warnings.warn(
-                f"the run was trained {trained} weights of edges, and '{graph.name}' has {has}",
+                f"the run was trained {trained} edge weights, but '{graph.name}' has {has}",
                 NFCWarning,
                 stacklevel=2,
             )

@@ -35,7 +35,7 @@ Sampling = Literal["none", "normal"]
 class LinkConfig(Settings):
     """How nodes' vectors become scores of pairs, and how they are trained."""
 
-    decoder: DecoderName = setting("cosine", "what makes a score of two nodes' vectors")
+    decoder: DecoderName = setting("cosine", "how the vectors of two nodes become a score")
     channels: int = setting(64, "numbers of each node's vector: the encoder's outputs", low=1, high=MOST_CHANNELS)
     decoder_channels: int = setting(64, "decoder mlp: outputs of its hidden layer", low=1, high=MOST_CHANNELS)
     decoder_dropout: float = rate(0.0, "decoder mlp: dropout on its inputs")

@@ -92,13 +92,13 @@ class NodeFeatureConvConfig(DrawConfig):
     filters: int = setting(64, "filters of the node-feature convolution (c)", low=1)
     kernel_size: int = setting(32, "features a filter sees at a time (k)", low=1)
     stride: int = setting(16, "features between two places of a filter (s)", low=1)
-    conv: Conv = setting("1d", "slots as channels, or slid over as well")
+    conv: Conv = setting("1d", "1d: slots are channels; 2d: filters slide over slots, too")
     kernel_width: int = setting(3, "slots a 2D filter sees at a time", low=1)
     activation: Activation = setting("none", "after the node-feature convolution")
     map_dropout: float = rate(0.5, "dropout on the feature maps")
     slot_order: SlotOrder = setting("random", "order of the drawn neighbours in the map")
     resample: Resample = setting("once", "draw neighbours once per run, or again in every training epoch")
-    backend: Backend = setting("auto", "kernels: the fast ones where they can run, or forced")
+    backend: Backend = setting("auto", "kernels: the fast ones where they can run, or the named ones")
 
 
 class NodeFeatureConv(nn.Module):

@@ -23,7 +23,7 @@ class RecommendConfig(Settings):
     """How a recommender is trained; the settings of its encoder stand beside these."""
 
     channels: int = setting(64, "length of the vector of a user or an item", low=1, high=MOST_CHANNELS)
-    identity: Identity = setting("yes", "learn something for every user and item by itself, beside the features")
+    identity: Identity = setting("yes", "learn a column for each user and item, besides the features")
     loss: Loss = setting("softmax", "each liked item against all others at once, or against one (BPR)")
     negatives: Negatives = setting("all", "items to compare with: all, or drawn uniformly or by popularity")
     num_negatives: int = setting(1, "drawn negatives per interaction", low=1)

@@ -133,7 +133,7 @@ def _examples(page: LinksPage) -> list[tuple[str, str, list[tuple[str, str, str]
     edges, others = page.edge_probabilities, page.other_probabilities
     kinds = (
         ("Right", "Test edges with the highest probability.", page.edges, edges, -edges),
-        ("Wrong", "Pairs without an edge with the highest probability: what would be suggested in vain, or what the "
+        ("Wrong", "Pairs without an edge with the highest probability: wrong suggestions, or edges that the "
          "graph lacks.", page.others, others, -others),
         ("Missed", "Test edges with the lowest probability.", page.edges, edges, edges),
     )  # fmt: skip
@@ -157,6 +157,6 @@ def _cell(score: Mapping[str, Any] | None) -> str:
 def _describe_precision(edges: Array, others: Array) -> str:
     right, wrong = int((edges > 0.5).sum()), int((others > 0.5).sum())
     return (
-        f"Precision over recall. With a probability above one half are {right:,} of {counted(len(edges), 'test edge')} "
-        f"and {wrong:,} of {counted(len(others), 'pair')} without an edge."
+        f"Precision over recall. {right:,} of {counted(len(edges), 'test edge')} and {wrong:,} of "
+        f"{counted(len(others), 'pair')} without an edge have a probability above one half."
     )

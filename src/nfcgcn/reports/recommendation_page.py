@@ -9,10 +9,10 @@ from nfcgcn.reports.drawing import MUTED, PALE, PALETTE, canvas, short, svg
 from nfcgcn.reports.html import fill, image
 
 MEASURES = {
-    "ndcg": ("NDCG", "hits count more the higher they stand; 1 if all that could be hit stands first"),
+    "ndcg": ("NDCG", "hits count more near the top of the list; 1 if all possible hits come first"),
     "recall": ("Recall", "share of a user's test items that are in the list"),
     "precision": ("Precision", "share of the list that the user had interactions with"),
-    "coverage": ("Coverage", "share of all items that are in somebody's list"),
+    "coverage": ("Coverage", "share of all items that are in at least one list"),
 }
 
 

@@ -126,16 +126,16 @@ def points(value: float) -> str:
 def _verdict(test: ScoresOnTest) -> str:
     """Say whether the search was worth it."""
     if test.before is None:
-        return "The settings before could not be scored: training with them failed."
+        return "The former settings could not be scored: training with them failed."
     if test.difference is None:
-        return f"Difference {points(test.found - test.before)} points with one seed, which cannot tell it from chance."
+        return f"Difference {points(test.found - test.before)} points with one seed, which may be chance."
     mean, low, high = test.difference
     text = f"Difference {points(mean)} points, 95% interval {points(low)} to {points(high)}"
     if low > 0:
         return f"{text}: the search was worth it."
     if high < 0:
-        return f"{text}: the settings before are better on test nodes."
-    return f"{text}: no difference that could not be chance."
+        return f"{text}: the former settings are better on test nodes."
+    return f"{text}: the difference may be chance."
 
 
 def _noise(trials: Sequence[ShownTrial]) -> float | None:
@@ -148,7 +148,7 @@ def _noise(trials: Sequence[ShownTrial]) -> float | None:
 
 
 def _describe_course(page: SearchPage) -> str:
-    before = "" if page.before is None else f", after {percent(page.before)}% with the settings before"
+    before = "" if page.before is None else f", after {percent(page.before)}% with the former settings"
     return (
         f"Validation accuracy of {counted(len(page.trials), 'trial')} in their order; the best complete one has "
         f"{percent(page.found)}%{before}."

@@ -175,7 +175,7 @@ class Unfinished:
                 file.writelines([digest.hexdigest().encode() + b"\n", *content])
         except WriteError as error:
             self._failed = True
-            warnings.warn(f"--resume will find no more than before: {error}", NFCWarning, stacklevel=2)
+            warnings.warn(f"no further progress is stored for --resume: {error}", NFCWarning, stacklevel=2)
 
     def read(self, seed: int) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Return notes and tensors of a seed; None if nothing is kept of it."""

@@ -274,7 +274,7 @@ def test_classes_that_were_not_seen_are_told(folder):
     with pytest.warns(NFCWarning) as caught:
         graph = load(folder, encoding=encoding)
     assert str(caught[0].message) == (
-        "column 'topic' of nodes.csv holds 1 classes that training did not see, taken as no label: 'mice'"
+        "column 'topic' of nodes.csv holds 1 classes that training did not see, read as no label: 'mice'"
     )
     assert graph.labels.tolist() == [0, -1, 0, -1]
 

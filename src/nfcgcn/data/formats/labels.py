@@ -100,7 +100,7 @@ def encode_labels(cells: Cells, classes: Sequence[str], where: str) -> Ints:
     strange = sorted({name for name in names if name is not None and name not in place})
     if strange:
         warnings.warn(
-            f"{where} holds {len(strange)} classes that training did not see, taken as no label: {listed(strange)}",
+            f"{where} holds {len(strange)} classes that training did not see, read as no label: {listed(strange)}",
             NFCWarning,
             stacklevel=2,
         )

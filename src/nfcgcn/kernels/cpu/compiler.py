@@ -70,7 +70,7 @@ class _Notice(event.Listener):
 
     def tell(self) -> None:
         self.spent = AFTER
-        log.info("compiling the CPU kernels for this machine, some seconds each; later runs find them ready")
+        log.info("compiling the CPU kernels for this machine, some seconds each; later runs reuse them")
 
 
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
