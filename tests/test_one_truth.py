@@ -442,7 +442,7 @@ def test_without_features_nothing_is_explained_and_no_other_graph_is_scored(mode
     net, graph, config = made(model, cases_of(model)[0])
     name = type(net).__name__
     for ask in (lambda: explain(net, graph, 0), lambda: explain_classes(net, graph)):
-        with pytest.raises(ConfigError, match=f"^a {name} reads no features, so that no feature explains its scores; "):
+        with pytest.raises(ConfigError, match=f"^a {name} reads no features, so no feature explains its scores; "):
             ask()
     (run,) = repeat(graph, config, [3])
     bare = replace(graph, features=np.zeros((N, 0), np.float32), feature_names=None)

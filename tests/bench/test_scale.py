@@ -41,7 +41,7 @@ def test_a_tiny_one(run):
     ("arguments", "line"),
     [
         (["--fan-out", "0"], "`fan_out` must be none or a whole number of neighbours from 1 up"),
-        (["store", "--pack"], "--pack and --keep are for generated graphs; leave out STORE, or them"),
+        (["store", "--pack"], "--pack and --keep are for generated graphs; leave out either STORE or these options"),
         (["--pack", "--memory", "much"], "--memory takes a size such as 2GB, got 'much'"),
         (["--nodes", "5"], "`--nodes` must be whole numbers from 100 up, as in 100000,1000000, got '5'"),
     ],

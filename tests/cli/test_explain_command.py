@@ -54,8 +54,8 @@ def test_every_class(run, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((), "say which node with --node ID, or ask about every class with --global"),
-        (("--node", "1", "--global"), "say which node with --node ID, or ask about every class with --global"),
+        ((), "name a node with --node ID, or explain every class with --global"),
+        (("--node", "1", "--global"), "name a node with --node ID, or explain every class with --global"),
         (("--global", "--class", "1"), "--class goes with --node; --global explains every class"),
         (("--node", "9999"), "unknown node '9999'; the nodes of digits are numbered 0 to 1796"),
         (("--node", "1", "--class", "12"), "unknown class '12'; "),

@@ -123,7 +123,7 @@ def test_after_ctrl_c_the_run_is_whole_and_the_rest_is_done(run, graph, monkeypa
 
 def test_what_differs_is_refused(run, graph, killed, monkeypatch):
     killed(*TRAIN, "--jobs", "1", "--out", "here", seed=1, epoch=2)
-    ending = "; run it as it was begun, or start anew with --force"
+    ending = "; continue it as it was started, or start anew with --force"
     resume = (*TRAIN, "--out", "here", "--resume")
 
     def refusal(*more):
@@ -132,11 +132,11 @@ def test_what_differs_is_refused(run, graph, killed, monkeypatch):
         return err.splitlines()[-1]
 
     begin = "error: here cannot be resumed: "
-    assert refusal("--set", "learning_rate=0.5") == f"{begin}`learning_rate` was 0.01 and is 0.5 now{ending}"
-    assert refusal("--seed", "1") == f"{begin}`--seed` was 0 and is 1 now{ending}"
+    assert refusal("--set", "learning_rate=0.5") == f"{begin}`learning_rate` was 0.01 and is now 0.5{ending}"
+    assert refusal("--seed", "1") == f"{begin}`--seed` was 0 and is now 1{ending}"
     with monkeypatch.context() as patched:
         patched.setattr(nfcgcn, "__version__", "9.9.9")
-        assert refusal() == f"{begin}`version of nfcgcn` was {VERSION} and is 9.9.9 now{ending}"
+        assert refusal() == f"{begin}`version of nfcgcn` was {VERSION} and is now 9.9.9{ending}"
     labels = graph.labels.copy()
     labels[9] = (labels[9] + 1) % 3
     nfcgcn.write_npz(replace(graph, labels=labels), "graph.npz")

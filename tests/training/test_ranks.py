@@ -185,7 +185,7 @@ def test_ranks_go_on_from_what_rank_0_has_kept(graph, tmp_path, monkeypatch):
         np.testing.assert_allclose(weights, whole[2][name], rtol=0, atol=1e-5)
     refused, silent = together(lambda number: go_on(number, fan_out="5"))
     assert isinstance(refused, ResumeError)
-    assert "`fan_out` was 4 and is 5 now" in str(refused)
+    assert "`fan_out` was 4 and is now 5" in str(refused)
     assert isinstance(silent, SilentError)
 
 

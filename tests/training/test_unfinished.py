@@ -124,12 +124,14 @@ def test_another_series_is_refused(graph, tmp_path):
     identity = {"graph": "g 1", **asdict(make("mlp").training), "version of torch": "2"}
     train(graph, make("mlp"), keep=Unfinished(tmp_path / "run" / "kept", identity))
     resumed(tmp_path / "run" / "kept", identity)
-    both = "`graph` was g 1 and is h 2 now, `version of torch` was 2 and is 3 now"
+    both = "`graph` was g 1 and is now h 2, `version of torch` was 2 and is now 3"
     for change, words in (
-        ({"epochs": 9}, "`epochs` was 5 and is 9 now"),
+        ({"epochs": 9}, "`epochs` was 5 and is now 9"),
         ({"graph": "h 2", "version of torch": "3"}, both),
     ):
-        expected = f"{tmp_path}/run cannot be resumed: {words}; run it as it was begun, or start anew with --force"
+        expected = (
+            f"{tmp_path}/run cannot be resumed: {words}; continue it as it was started, or start anew with --force"
+        )
         with pytest.raises(ResumeError, match=f"^{re.escape(expected)}$"):
             Unfinished(tmp_path / "run" / "kept", {**identity, **change}).resume()
 

@@ -198,7 +198,7 @@ def bench_mini_batches(
     if not all(isinstance(size, int) and size >= 100 for size in sizes):
         raise ConfigError(f"`--nodes` must be whole numbers from 100 up, as in 100000,1000000, got '{nodes}'")
     if stores and (pack or keep):
-        raise ConfigError("--pack and --keep are for generated graphs; leave out STORE, or them")
+        raise ConfigError("--pack and --keep are for generated graphs; leave out either STORE or these options")
     bytes_to_pack = read_size(memory)
     for path in (json_file, keep and keep / "tables"):
         if path:

@@ -46,7 +46,7 @@ def explain_run(
     from nfcgcn.reports import EXPLORED, class_reasons, node_reasons, write_cell
 
     if every_class == (node is not None):
-        raise ConfigError("say which node with --node ID, or ask about every class with --global")
+        raise ConfigError("name a node with --node ID, or explain every class with --global")
     if every_class and class_name is not None:
         raise ConfigError("--class goes with --node; --global explains every class")
     if out_file is not None and out_file.suffix.lower() not in SUFFIXES:

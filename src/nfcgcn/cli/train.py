@@ -115,9 +115,7 @@ def train(
     saved = None if init is None else checkpoint.load_run(init)
     if saved is not None:
         if choose:
-            raise ConfigError(
-                "--init keeps the settings of its run, so that --select has nothing to choose; leave it out"
-            )
+            raise ConfigError("--init keeps the settings of its run, so --select has nothing to choose; leave it out")
         choose = False
         settings = {**settings_of_run(saved), **settings} if model == saved.model_name else settings  # type: ignore[dict-item]
     config = make_config(model, dataset=source.dataset, preset=preset, settings=settings)

@@ -280,7 +280,7 @@ def prepare_path(model: NodeClassifier, graph: Graph) -> Callable[[Ints], Featur
     """Return what makes the path of a model to some nodes; the model itself is not changed."""
     if not model.reads_features:
         raise ConfigError(
-            f"a {type(model).__name__} reads no features, so that no feature explains its scores; explain another model"
+            f"a {type(model).__name__} reads no features, so no feature explains its scores; explain another model"
         )
     if isinstance(model, NFCGCN) and not len(model.stack):
         return partial(MapPath, MapModel(model, graph))

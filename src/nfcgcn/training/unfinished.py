@@ -89,7 +89,7 @@ class Unfinished:
                 raise ValueError(f"its format is {series['format']!r:.40}, and this version reads {FORMAT}")
             identity, self.notes = dict(series["identity"]), dict(series["notes"])
             if not isinstance(self.notes.get("settings", {}), dict):
-                raise TypeError("its settings are no table")
+                raise TypeError("its settings are not a table")
         except FileNotFoundError:
             return False
         except SilentError:
@@ -98,14 +98,14 @@ class Unfinished:
             raise _refusal(self.folder / SERIES, error) from error
         names = dict.fromkeys([*self.identity, *identity])
         pairs = [(name, identity.get(name), self.identity.get(name)) for name in names]
-        changed = [f"`{name}` was {was} and is {now} now" for name, was, now in pairs if was != now]
+        changed = [f"`{name}` was {was} and is now {now}" for name, was, now in pairs if was != now]
         if changed and not current().is_first:
             raise SilentError("rank 0 says why")
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise ResumeError(
                 f"{self.folder.parent} cannot be resumed: {one_line(', '.join(changed[:3]))}{more}; "
-                "run it as it was begun, or start anew with --force"
+                "continue it as it was started, or start anew with --force"
             )
         self._begun = True
         return True
@@ -288,9 +288,9 @@ def _check(notes: Any) -> None:
     if [epoch["epoch"] for epoch in notes["history"]] != list(range(1, len(notes["history"]) + 1)):
         raise ValueError("its epochs are not numbered from 1 on")
     if type(notes["finished"]) is not bool or (notes["best"] is None) != (not notes["history"]):
-        raise ValueError("its best epoch is none of its epochs")
+        raise ValueError("its best epoch is not one of its epochs")
     if notes["best"] is not None and notes["best"] not in notes["history"]:
-        raise ValueError("its best epoch is none of its epochs")
+        raise ValueError("its best epoch is not one of its epochs")
     if within is not None and set(within) != set(Within._fields):
         raise ValueError("its place within an epoch is not one")
     if not notes["history"] and (notes["finished"] or within is None):
