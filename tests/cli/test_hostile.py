@@ -54,7 +54,7 @@ def test_what_a_trained_model_says_of_such_names(run, tmp_path):
         code, out, err = run(*arguments)
         assert code == (2 if "zz" in arguments else 0), err
         assert not CONTROL.search(out + err)
-        assert ("begin as formulas do" in err) == ("--out" in arguments)
+        assert ("begin like formulas" in err) == ("--out" in arguments)
 
 
 def test_brackets_are_no_markup(run, tmp_path):

@@ -128,7 +128,7 @@ def test_train_predict_suggest_and_report(run, trained):
 
 
 def test_what_was_judged_is_predicted_again(run, trained):
-    """With --read train, the test edges have the probabilities that the run was judged by."""
+    """With --read train, the test edges have the probabilities that the run was scored by."""
     saved = load_link_run("there")
     outcome = load_link_outcome("there")
     Path("pairs.csv").write_text("a,b\n" + "".join(f"p{u},p{v}\n" for u, v in saved.split.test.T))

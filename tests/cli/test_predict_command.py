@@ -238,7 +238,7 @@ def test_embed_writes_csv(run, own, tmp_path, named):
     code, out, err = run("embed", str(folder), "digits", "--out", "e.csv")
     expected = embed(nfcgcn.load_model(folder), graph)
     assert (code, out) == (0, f"embedding: e.csv, 60 nodes x {expected.shape[1]} numbers\n")
-    assert ("begin as formulas do, first '=1+2'" in err) == named
+    assert ("begin like formulas, first '=1+2'" in err) == named
     header, *rows = csv.reader(Path("e.csv").read_text().splitlines())
     assert header == ["id", *(f"h{i}" for i in range(expected.shape[1]))]
     assert [row[0] for row in rows] == (names if named else [str(i) for i in range(60)])

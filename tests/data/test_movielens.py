@@ -59,7 +59,7 @@ def test_an_archive_is_unpacked_only_if_all_is_right(content, tmp_path):
 def test_it_is_not_fetched_unless_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("NFCGCN_DATA", str(tmp_path))
     monkeypatch.setenv("NFCGCN_CACHE", str(tmp_path))
-    with pytest.raises(DatasetError, match="is not on this machine, and its licence lets nobody pass it on"):
+    with pytest.raises(DatasetError, match="is not on this machine, and its licence forbids passing it on"):
         movielens.read_tables()
     with pytest.raises(DatasetError, match=r"u\.data is neither in"):
         movielens.read_tables(tmp_path)

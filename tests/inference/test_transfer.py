@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused(run_of, sparse_graph):
 def test_vectors_of_one_graph_are_no_start_on_another(tmp_path, sparse_graph):
     for number, model in enumerate(("eigenmaps", "planetoid-t")):
         source = saved(tmp_path / str(number), sparse_graph, model)
-        with pytest.raises(ConfigError, match=f"^{model} learns a vector per node of one graph"):
+        with pytest.raises(ConfigError, match=f"^{model} learns one vector per node of its graph"):
             starting_weights(source, sparse_graph, make_config(model, settings=SMALL))
 
 

@@ -73,7 +73,7 @@ def test_evaluate_writes_a_table(run, tables, tmp_path):
         (("train", "--interactions", "interactions.csv", "--split", "time"), "name their column with --time"),
         (("train", "--interactions", "interactions.csv", "--test", "1"), "must be above 0 and below 1, got 1"),
         (("train", "--interactions", "interactions.csv", "--set", "chanels=3"), "did you mean 'channels' or"),
-        (("train", "--interactions", "one.csv"), "one.csv has interactions of one user only; two at least are needed"),
+        (("train", "--interactions", "one.csv"), "one.csv has interactions of one user only; at least two are needed"),
         (("for", "nowhere", "--user", "u1"), "nowhere is not a run folder: config.json is missing"),
         (("for", "nowhere"), "name a user with --user ID, or give --all with --out FILE"),
         (("for", "nowhere", "--all"), "--all needs --out"),

@@ -212,7 +212,7 @@ def test_drawn_negatives_stand_for_all_others(negatives):
 
 def test_what_is_refused():
     bare = Interactions.from_pairs([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "beer")])
-    with pytest.raises(ConfigError, match="there are no features to learn from; let `identity` be yes"):
+    with pytest.raises(ConfigError, match="there are no features to learn from; set `identity` to yes"):
         fit_recommender(bare, settings={"identity": "no"})
     with pytest.raises(ConfigError, match="unknown encoder 'lightgnc'; did you mean 'lightgcn'"):
         fit_recommender(bare, "lightgnc")

@@ -337,7 +337,7 @@ def test_a_browser_shows_the_page(width: int, tmp_path: Path) -> None:
 def test_it_says_if_the_choice_saw_test_nodes_of_other_seeds(split, num_seeds, shared):
     page = make_page(num_seeds=num_seeds)
     page = replace(page, summary={**page.summary, "split": split, "selection": SELECTION})
-    assert ("test nodes of the other seeds" in render(page)) == shared
+    assert ("test nodes of other seeds" in render(page)) == shared
 
 
 @pytest.mark.browser
