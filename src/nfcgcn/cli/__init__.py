@@ -36,7 +36,7 @@ COMMANDS = {
         "Open a page on this machine that shows the graph and answers questions about the model.",
     ),
     "links": ("links", "Predict which nodes should be linked: train, predict pairs, suggest missing links."),
-    "recommend": ("recommend", "Train on who liked what, suggest items to users, compare recommenders."),
+    "recommend": ("recommend", "Learn who liked what, suggest items to users, compare recommenders."),
     "inspect": (
         "inspect",
         "Describe a graph, say what would go wrong in training, and suggest settings; nothing is trained.",

@@ -1,4 +1,4 @@
-"""`nfcgcn recommend`: train on who liked what, suggest items, compare recommenders."""
+"""`nfcgcn recommend`: learn who liked what, suggest items, compare recommenders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from nfcgcn.settings import read_assignments, settings_of
 from nfcgcn.training import choose_device
 
 recommend = Application(
-    help="Train on who liked what, suggest items to users, compare recommenders.", no_args_is_help=True
+    help="Learn who liked what, suggest items to users, compare recommenders.", no_args_is_help=True
 )
 app.add_typer(recommend, name="recommend")
 SUFFIXES = (".csv", ".parquet")

@@ -24,8 +24,8 @@ MOST_ROWS = 14
 """A picture shows at most this many nodes."""
 
 CELLS = (
-    "The cell of the table is what the table of nodes has: a number before it was standardised, or the text of a "
-    "category. An empty cell of numbers counts as its column's mean. A word of a text has no cell of its own; its "
+    "The cell of the table is what your table of nodes holds: a number before it was standardised, or the text of a "
+    "category. An empty cell of numbers counts as the mean of its column. A word of a text has no cell of its own; its "
     "value is its weight (TF-IDF)."
 )
 
