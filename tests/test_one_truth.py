@@ -164,7 +164,8 @@ def by_the_formulas(net, graph, config, tmp_path):
     exact = copy.deepcopy(net).double()
     with plain_formulas(), torch.no_grad():
         dense = graph.x.double() if graph.x.layout == torch.strided else graph.x.to_dense().double()
-        same(scores_of(net, graph), exact(dense, net.edges_of(graph)))
+        expected = exact(dense, net.edges_of(graph))
+    same(scores_of(net, graph), expected)
 
 
 def scaled_beforehand(net, graph, config, tmp_path):
