@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nfcgcn.data.formats.columns import to_days, to_numbers
 from nfcgcn.data.formats.edges import edge_columns, plain_ids, read_edges
+from nfcgcn.data.formats.gathering import to_days, to_numbers
 from nfcgcn.data.formats.table import Table, require
 from nfcgcn.data.formats.tables import open_table
 from nfcgcn.errors import GraphError

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from nfcgcn.data.formats.columns import to_days, to_numbers
 from nfcgcn.data.formats.edges import plain_ids
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.frames import FrameTable
+from nfcgcn.data.formats.gathering import to_days, to_numbers
 from nfcgcn.data.formats.nodes import encode_nodes, gather_nodes, warn_of_unseen
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import make_roles

@@ -139,7 +139,7 @@ def test_dates_become_days(form):
 
 
 def test_times_of_day_count_and_zones_are_read():
-    from nfcgcn.data.formats.columns import to_days
+    from nfcgcn.data.formats.gathering import to_days
 
     assert to_days(["1970-01-01T12:00", "1970-01-01T12:00:00+06:00", "1970-01-01 06:00:00Z"]).tolist() == [
         0.5,

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import LARGEST, to_numbers
+from nfcgcn.data.formats.columns import LARGEST
+from nfcgcn.data.formats.gathering import to_numbers
 from nfcgcn.data.formats.labels import listed
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.table import MISSING, Cells, Table, require

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import MOST_CATEGORIES, NOT_A_NUMBER, to_numbers
+from nfcgcn.data.formats.gathering import MOST_CATEGORIES, NOT_A_NUMBER, to_numbers
 from nfcgcn.data.formats.table import MISSING, Cells
 from nfcgcn.errors import GraphError, NFCWarning, counted, option
 from nfcgcn.graph import Ints, Split

@@ -20,7 +20,6 @@ from nfcgcn.data.formats.columns import (
     HashedText,
     Number,
     Text,
-    Values,
     Words,
     encode_category,
     encode_hashed,
@@ -31,6 +30,7 @@ from nfcgcn.data.formats.columns import (
     learn_words,
 )
 from nfcgcn.data.formats.encoding import Encoding, Form
+from nfcgcn.data.formats.gathering import Values
 from nfcgcn.data.formats.labels import encode_labels, encode_split, learn_classes, listed
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Roles

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.data.formats.assembly import empty_row
-from nfcgcn.data.formats.columns import Category, Column, HashedText, Pieces, Text, Values, Words, learn
+from nfcgcn.data.formats.columns import Category, Column, HashedText, Text, Words, learn
 from nfcgcn.data.formats.encoding import Encoding, Form
+from nfcgcn.data.formats.gathering import Pieces, Values
 from nfcgcn.data.formats.labels import choose_classes, class_texts, encode_labels, encode_parts, split_of
 from nfcgcn.data.formats.nodes import (
     assign_columns,

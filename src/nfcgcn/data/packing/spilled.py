@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nfcgcn.data.formats.columns import Pieces
+from nfcgcn.data.formats.gathering import Pieces
 
 _numbers = count()
 
