@@ -90,6 +90,10 @@ def test_one_line_for_what_cannot_be(run, tmp_path, tables, case):
     assert {path.name for path in tmp_path.iterdir()} == {"nodes.csv", "edges.csv"}
 
 
+def test_the_least_memory_that_a_message_names_is_enough(run, tables):
+    assert run("pack", "nodes.csv", "edges.csv", "--ignore", "about", "--memory", "256MB", "--out", "store")[0] == 0
+
+
 def test_sizes():
     assert [read_size(text) for text in ("2GB", "1.5gib", "800 MB", "7")] == [2 * 10**9, 3 * 2**29, 8 * 10**8, 7]
     for text in ("", "GB", "-1GB", "1XB", "1e9", "9" * 30):

@@ -49,8 +49,8 @@ def pack(
 ) -> None:
     """Write a graph that may be larger than memory as a store, a folder that other commands take as GRAPH.
 
-    GRAPH and EDGES are tables (.csv, .tsv, .parquet), or patterns of several such as "nodes-*.parquet". Without EDGES,
-    GRAPH is a folder with both tables, `citations` (see --set), or any graph that fits into memory.
+    GRAPH and EDGES are tables (.csv, .tsv, .parquet), or patterns of several, in quotes, such as "nodes-*.parquet".
+    Without EDGES, GRAPH is a folder with both tables, `citations` (see --set), or any graph that fits into memory.
     """
     nodes, edges = _tables(source, edge_table)
     size = read_size(memory)

@@ -131,8 +131,9 @@ def test_unknown_ids(tmp_path, tables, choice):
         assert "names 3 ids that no row of nodes.csv has, in 3 of 4 edges" in str(found.value)
         assert not (tmp_path / "store").exists()
         return
-    (graph, stored), _ = both(tmp_path, *tables, **options)
+    (graph, stored), said = both(tmp_path, *tables, **options)
     same(graph, stored)
+    assert said[0] == said[1]
     assert stored.num_nodes == (63 if choice == "add" else 60)
 
 

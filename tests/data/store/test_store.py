@@ -168,7 +168,10 @@ SPOILT = {
     "foreign": (lambda s: shutil.copy(s / "labels.npy", s / "mask.npy"), "{}/mask.npy is damaged: meta.json does not"),
     "swapped": (lambda s: (s / "split_train.npy").replace(s / "split_test.npy"), "{}/split_train.npy does not exist"),
     "folder": (lambda s: ((s / "labels.npy").unlink(), (s / "labels.npy").mkdir()), "{}/labels.npy is a folder"),
-    "a pipe": (lambda s: ((s / "meta.json").unlink(), os.mkfifo(s / "meta.json")), "{} holds no table of nodes; "),
+    "a pipe": (lambda s: ((s / "meta.json").unlink(), os.mkfifo(s / "meta.json")), "{}/meta.json is not a regular"),
+    "without meta.json": (lambda s: (s / "meta.json").unlink(), "{}/meta.json does not exist"),
+    "empty meta.json": (lambda s: os.truncate(s / "meta.json", 0), "{}/meta.json is not a valid "),
+    "another meta.json": (lambda s: (s / "meta.json").write_text("{}"), "{}/meta.json does not describe a store"),
     "no json": (lambda s: (s / "meta.json").write_text('{"format": "nfcgcn store"'), "{}/meta.json is not a valid "),
 }  # fmt: skip
 

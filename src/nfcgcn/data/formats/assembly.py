@@ -45,7 +45,7 @@ def assemble(
     if edges.dropped:
         _warn(dropped_edges(edges.dropped, where))
     if added:
-        _warn(f"{added_nodes(added, where)}: {listed(edges.added)}")
+        _warn(added_nodes(edges.added, added, where))
     return replace(
         graph,
         feature_names=encoding.feature_names,
@@ -104,9 +104,10 @@ def dropped_edges(count: int, where: str) -> str:
     return f"left out {counted(count, 'edge')} of {where} to ids that no node has"
 
 
-def added_nodes(count: int, where: str) -> str:
-    """Say how many nodes were added for the edges of a table."""
-    return f"added {counted(count, 'node')} with empty cells, as {where} names ids that no node has"
+def added_nodes(names: Sequence[str], count: int, where: str) -> str:
+    """Say how many nodes were added for the edges of a table; `names` are the first of them."""
+    nodes = counted(count, "node")
+    return f"added {nodes} with empty cells, as {where} names ids that no node has: {listed(names, count=count)}"
 
 
 def _describe(graph: Graph, edges: EdgeList, encoding: Encoding, where: str) -> str:

@@ -161,7 +161,12 @@ def split_of(parts: npt.NDArray[np.int8], labelled: npt.NDArray[np.bool_], where
     return Split(train, val, test)
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Write the first names in quotes, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+SHOWN = 3
+"""Names that a message shows."""
+
+
+def listed(names: Sequence[str], most: int = SHOWN, *, count: int | None = None) -> str:
+    """Write the first names in quotes, and the number of the others, of `count` if these are not all."""
+    count = len(names) if count is None else count
+    more = f" and {count - most} more" if count > most else ""
     return ", ".join(f"'{name[:40]}'" for name in names[:most]) + more

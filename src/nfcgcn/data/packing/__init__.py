@@ -153,6 +153,6 @@ def _warn(where: str, joined: Joined, edges: int) -> None:
     if joined.dropped:
         messages.append(dropped_edges(joined.dropped, where))
     if joined.added:
-        messages.append(added_nodes(joined.added, where))
+        messages.append(added_nodes(joined.shown, joined.added, where))
     for message in messages:
         warnings.warn(message, NFCWarning, stacklevel=4)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.data.formats.edges import Weights, lacking_id, unknown_ids
-from nfcgcn.data.formats.labels import listed
+from nfcgcn.data.formats.labels import SHOWN, listed
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.tables import repeated_id
@@ -23,7 +23,6 @@ from nfcgcn.errors import GraphError, option
 Keys = npt.NDArray[np.uint64]
 ROWS = 2**20
 """Ids or edges that are looked at together: a few numbers each."""
-SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,8 @@ class Joined:
     rows: int
     dropped: int
     added: int
+    shown: tuple[str, ...] = ()
+    """The first ids of the nodes that were added."""
 
 
 def join_edges(
@@ -123,19 +124,17 @@ def join_edges(
         f"(SELECT 1 FROM nodes WHERE nodes.id = e.id) GROUP BY id"
     )
     (count,) = engine.row("SELECT count(*) FROM strange")
+    shown = tuple(str(name) for (name,) in engine.rows(f"SELECT id FROM strange ORDER BY place LIMIT {SHOWN}"))
     with problems.gather():
         if count and unknown_edges == "error":
-            names = listed(
-                [str(name) for (name,) in engine.rows(f"SELECT id FROM strange ORDER BY place LIMIT {SHOWN}")]
-            )
-            more = f" and {count - SHOWN} more" if count > SHOWN else ""
-            raise GraphError(unknown_ids(table.name, nodes.name, f"{names}{more}", count, lost - blank, rows))
+            names = listed(shown, count=count)
+            raise GraphError(unknown_ids(table.name, nodes.name, names, count, lost - blank, rows))
     if problems.messages:
         return Joined(rows, 0, 0)
     engine.run(f"INSERT INTO nodes SELECT id, {num_nodes} + row_number() OVER (ORDER BY place) - 1 FROM strange")
     engine.run("DROP TABLE pairs")
     _join(engine, f"{ends} FROM {table.sql}", weight)
-    return Joined(rows, 0, count)
+    return Joined(rows, 0, count, shown)
 
 
 def _join(engine: Engine, ends: str, weight: str) -> None:

@@ -23,7 +23,7 @@ ROWS = 2**15
 """Rows that Python looks at together."""
 SHARE = 0.6
 """The part of the memory that DuckDB may use; Python's own part, and what DuckDB does not count, take the rest."""
-LEAST = 256 * 2**20
+LEAST = 256 * 10**6
 WHITE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
 """All that Python takes for white space."""
 MISSING_IDS = ", ".join(f"'{text}'" for text in sorted(MISSING))
@@ -39,7 +39,7 @@ class Engine:
         except ImportError as error:
             raise DatasetError("`nfcgcn pack` needs DuckDB: `pip install nfcgcn[large]`") from error
         if memory < LEAST:
-            raise ConfigError(f"--memory must be at least {LEAST // 2**20} MB, got {memory / 2**20:.0f} MB")
+            raise ConfigError(f"--memory must be at least {LEAST // 10**6} MB, got {memory / 10**6:.0f} MB")
         folder.mkdir()
         self._error: type[Exception] = duckdb.Error
         with self.explaining():

@@ -19,7 +19,7 @@ import numpy as np
 from nfcgcn.errors import DatasetError
 from nfcgcn.files import open_regular, parsing, read_regular, reading
 
-META, NAMES, NODE_NAMES = "meta.json", "names.json", "node_names.arrow"
+META, NAMES, NODE_NAMES, EDGES = "meta.json", "names.json", "node_names.arrow", "edges_indptr.npy"
 FORMAT, VERSION = "nfcgcn store", 1
 MAX_NODES, MAX_ENTRIES, MAX_FEATURES, MAX_CLASSES = 2**31 - 2, 2**40, 2**24, 2**20
 MAX_META, MAX_NAMES = 2**20, 2**26
@@ -91,7 +91,9 @@ class Meta:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether `path` is the folder of a store, or the `meta.json` in it."""
+    """Return whether `path` is the folder of a store, or the `meta.json` in it; also if that is damaged or missing."""
+    if path.name != META and (path / EDGES).is_file():
+        return True
     try:
         with open_regular(meta_of(path), MAX_META) as file:
             return FORMAT.encode() in file.read(200)
