@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +110,33 @@ def test_bad_options(run, store, arguments, line):
     assert code == 2
     assert errors.splitlines()[-1].startswith(f"error: {line}")
     assert not Path("runs/bad").exists()
+
+
+AFTER_A_KILL = """
+import os, signal, sys
+from contextlib import suppress
+from nfcgcn.cli import run
+
+sys.argv = ["nfcgcn", "--version"]
+with suppress(SystemExit):
+    run()
+from torch.distributed import TCPStore
+
+read, write = os.pipe()
+first = os.fork()
+if not first:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(write, str(store.port).encode())
+    signal.pause()
+store = TCPStore("127.0.0.1", int(os.read(read, 9)), wait_for_workers=False)
+os.kill(first, signal.SIGKILL)
+os.waitpid(first, 0)
+with suppress(RuntimeError):
+    store.add("key", 1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process is forked")
+def test_torch_writes_nothing_when_the_process_that_joins_the_ranks_is_killed():
+    result = subprocess.run([sys.executable, "-c", AFTER_A_KILL], capture_output=True, text=True, check=True)
+    assert result.stderr == ""

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import traceback
+from datetime import timedelta
 from multiprocessing import get_context
 
 import numpy as np
@@ -131,6 +132,21 @@ def test_when_a_rank_is_killed_the_others_say_so(graph):
         "the same command with --resume goes on from the last checkpoint"
     )
     assert isinstance(lost, ranks.LostRankError)
+
+
+def test_a_rank_that_never_comes_is_named(monkeypatch):
+    monkeypatch.setattr(ranks, "ARRIVAL", timedelta(seconds=1))
+    joined = ranks.joined
+
+    def late(device):
+        if os.environ["RANK"] == "1":
+            os._exit(2)
+        return joined(device)
+
+    monkeypatch.setattr(ranks, "joined", late)
+    (lost,) = together(lambda _: None, heard=1)
+    assert isinstance(lost, ranks.LostRankError)
+    assert str(lost) == "rank 1 has not come within 1 s; the output of its process says why"
 
 
 def test_when_a_rank_falls_silent_the_others_stop(monkeypatch, capfd):

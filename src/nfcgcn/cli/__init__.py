@@ -100,6 +100,8 @@ def main() -> None:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     # Threads that wait for each other sleep. This must be set before torch starts its first ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if not debug:  # or torch writes a C++ stack before our line when the process that joins the ranks is gone
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         try:
             if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal's encoding lacks is written out

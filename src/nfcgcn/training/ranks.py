@@ -6,6 +6,7 @@ is added up after every step. Rank 0 writes.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -28,8 +29,9 @@ from nfcgcn.training.values import DivergedError
 BEAT, SILENCE = 5.0, 45.0
 """Seconds between two signs of life of a rank, and after how many without one the others stop."""
 REMEDY = "the same command with --resume goes on from the last checkpoint"
-PATIENCE = timedelta(hours=2)
-"""How long a rank waits for one that lives but has more to do."""
+ARRIVAL, PATIENCE = timedelta(minutes=5), timedelta(hours=2)
+"""How long a rank waits for one that has not joined yet, and for one that lives but has more to do."""
+log = logging.getLogger("nfcgcn")
 
 
 class LostRankError(NFCError):
@@ -180,10 +182,12 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     with _losses():
         try:
-            store = _open_store(address, port, ranks.count, hosts=hosts, timeout=timedelta(minutes=5))
+            store = _open_store(address, port, hosts=hosts, timeout=ARRIVAL)
+            own = dist.PrefixStore(f"nfcgcn/{attempt}", store)  # type: ignore[attr-defined]
+            _wait_for_all(own, ranks)
             dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
-                store=dist.PrefixStore(f"nfcgcn/{attempt}", store),  # type: ignore[attr-defined]
+                store=own,
                 rank=ranks.number,
                 world_size=ranks.count,
                 timeout=PATIENCE,
@@ -211,9 +215,27 @@ def joined(device: torch.device) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _open_store(address: str, port: int, count: int, *, hosts: bool, timeout: timedelta) -> Any:
+def _open_store(address: str, port: int, *, hosts: bool, timeout: timedelta) -> Any:
     """Return a connection to what all processes can read and write."""
-    return dist.TCPStore(address, port, count, hosts, timeout=timeout)  # type: ignore[attr-defined]
+    return dist.TCPStore(address, port, None, hosts, timeout=timeout, wait_for_workers=False)  # type: ignore[attr-defined]
+
+
+def _wait_for_all(store: Any, ranks: Ranks) -> None:
+    """Wait until every rank has come; one may have failed before, as for lack of the graph on its machine."""
+    keys = [f"here/{number}" for number in range(ranks.count)]
+    store.set(keys[ranks.number], "")
+    missing = ""
+    for time in (0.1 * ARRIVAL, 0.9 * ARRIVAL):
+        if missing and ranks.is_first:
+            log.info("waiting for rank %s", missing)
+        try:
+            store.wait(keys, time)
+            return
+        except RuntimeError:
+            missing = ", ".join(str(number) for number, key in enumerate(keys) if not store.check([key]))
+    raise LostRankError(
+        f"rank {missing} has not come within {ARRIVAL.total_seconds():.0f} s; the output of its process says why"
+    )
 
 
 def device_of_rank(device: torch.device) -> torch.device:
@@ -266,7 +288,7 @@ class _Heart:
     def _beat(self) -> None:
         heard = {number: (0, monotonic()) for number in range(self.ranks.count) if number != self.ranks.number}
         try:
-            store = _open_store(*self.place, self.ranks.count, hosts=False, timeout=timedelta(seconds=SILENCE))
+            store = _open_store(*self.place, hosts=False, timeout=timedelta(seconds=SILENCE))
             while not self.done.wait(BEAT):
                 store.add(f"{self.prefix}/{self.ranks.number}", 1)
                 for number, (beats, since) in list(heard.items()):
