@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import nfcgcn
+from nfcgcn import memory
 from nfcgcn.cli import training_task
-from nfcgcn.config import registry
+from nfcgcn.config import registry, sizes
 from nfcgcn.graph import Graph
 from nfcgcn.memory import in_words
 
@@ -88,6 +89,10 @@ def test_mini_batches_where_a_full_step_does_not_fit(run, store, monkeypatch):
     need = rf"trains in mini-batches, as {why}"
     assert re.match(need, line)
     assert batches.memory(store) < needed
+    monkeypatch.setattr(sizes, "available", lambda: needed - 1)
+    monkeypatch.setattr(memory, "available", lambda: needed - 1)
+    with pytest.raises(nfcgcn.NFCError, match=r"; train in mini-batches with fan_out='1', leave out some, or choose"):
+        config.check_memory(store)
     sage = registry.make_config("sage-mean")
     assert sage.in_batches(store) == (sage, None)  # it is refused later, as it always was
     with pytest.raises(

@@ -24,7 +24,7 @@ from nfcgcn.config.sizes import check_sizes
 from nfcgcn.config.suggestions import Suggestion
 from nfcgcn.data import DATASETS
 from nfcgcn.data.splits import NUM_VAL, Rule, make_split
-from nfcgcn.errors import ConfigError, GraphError, unknown
+from nfcgcn.errors import ConfigError, GraphError, option, unknown
 from nfcgcn.graph import Graph, Split
 from nfcgcn.memory import available, enough_memory, in_words
 from nfcgcn.method.classifier import NodeClassifier
@@ -109,12 +109,15 @@ class Config:
         if needed <= available() + _gpu_memory(needed):
             return
         sizes = f"{graph.num_nodes:,} nodes, {graph.num_features:,} features and {graph.num_classes:,} classes"
+        remedy = "leave out some, or choose another --model"
+        if self.is_layered and self.training.fan_out is None:  # memory was taken since `in_batches` was asked
+            remedy = f"train in mini-batches with {option('fan_out', str(FAN_OUT))}, {remedy}"
         check_sizes(
             self.model,
             lambda model: replace(self, model=model).memory(graph),
             f"{self.name} on '{graph.name}'",
             also=f" with {sizes}",
-            remedy="leave out some, or choose another --model",
+            remedy=remedy,
         )
 
     def memory(self, graph: Graph) -> float:
