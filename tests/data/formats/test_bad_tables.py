@@ -412,6 +412,24 @@ def read_within():
         yield read
 
 
+@pytest.mark.parametrize("kind", ["bytes", "bytes of one length", "bytes in a table", "bytes in lists"])
+def test_long_values_that_are_no_text_are_refused_before_they_are_read(tmp_path, kind, read_within):
+    of = pa.binary(1_000_000) if kind == "bytes of one length" else pa.binary()
+    long = pa.DictionaryArray.from_arrays(np.zeros(3_000, np.int32), pa.array([b"y" * 1_000_000], of))
+    if kind == "bytes in a table":
+        long = pa.StructArray.from_arrays([long], ["a"])
+    if kind == "bytes in lists":
+        long = pa.ListArray.from_arrays(np.arange(3_001, dtype=np.int32), long)
+    path = tmp_path / "nodes.parquet"
+    for with_types_of_arrow in (True, False):  # else the values are not even known to be repeated
+        table = pa.table({"id": np.arange(3_000), "label": np.arange(3_000) % 2, "x": long})
+        parquet.write_table(table, path, store_schema=with_types_of_arrow)
+        assert path.stat().st_size < 2_000_000
+        message = read_within(2**31, path, edges=None, features="degree")
+        assert message.startswith("column 'x' of nodes.parquet holds "), message
+        assert message.endswith(", not numbers or text; leave it out with ignore=\n")
+
+
 def test_lists_that_repeat_text_are_refused(tmp_path):
     path = tmp_path / "nodes.parquet"
     for words, length in ((50_000, 4_000), (500_000, 10)):

@@ -36,6 +36,9 @@ class ParquetTable:
         # A dot in a name would select a part of a nested column instead.
         select = None if any("." in name for name in wanted) else list(wanted)
         with reading(self.path), parsing(self.path, "Parquet"), self._open() as file:
+            # Only of text is the size known before it is read: a value of another type may stand there a million times.
+            for name in wanted:
+                _check_type(file.schema_arrow.field(name).type, name, self.name, as_text=name in texts)
             done = 0
             for batch in file.iter_batches(batch_size=chunk_rows(len(self.columns)), columns=select):
                 for piece in _pieces(batch.select(list(wanted))):
@@ -65,27 +68,34 @@ def cells_of_arrow(array: Any, name: str, table: str, *, as_text: bool) -> Cells
     import pyarrow as pa
 
     kind = array.type
-    if (
-        pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-        or (as_text and (_is_plain(kind) or pa.types.is_temporal(kind)))
-    ):
+    _check_type(kind, name, table, as_text=as_text)
+    if as_text or _is_date(kind):
         return np.asarray(array.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
-    if as_text:
-        raise GraphError(f"column '{name}' of {table} holds {kind}, not text or numbers; choose another")
     if pa.types.is_boolean(kind) or _is_number(kind):
         return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
     if _is_text(kind):
         return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
     if pa.types.is_null(kind):
         return np.full(len(array), None, dtype=object)
-    if _is_list(kind) and _is_text(kind.value_type):
-        cells = np.empty(len(array), dtype=object)
-        cells[:] = array.to_pylist()
-        return cells
-    raise GraphError(
-        f"column '{name}' of {table} holds {kind}, not numbers or text; leave it out with {option('ignore')}"
-    )
+    cells = np.empty(len(array), dtype=object)
+    cells[:] = array.to_pylist()
+    return cells
+
+
+def _check_type(kind: Any, name: str, table: str, *, as_text: bool) -> None:
+    """Refuse a column of a type that is not read; text may be numbers that point into a dictionary."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if _is_date(kind) or (as_text and (_is_plain(kind) or pa.types.is_temporal(kind))):
+        return
+    if as_text:
+        raise GraphError(f"column '{name}' of {table} holds {kind}, not text or numbers; choose another")
+    if not (_is_plain(kind) or (_is_list(kind) and (_is_text(kind.value_type) or _is_dictionary(kind.value_type)))):
+        raise GraphError(
+            f"column '{name}' of {table} holds {kind}, not numbers or text; leave it out with {option('ignore')}"
+        )
 
 
 def _pieces(batch: Any) -> Iterator[Any]:
@@ -146,6 +156,12 @@ def _is_plain(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(_is_text(kind) or _is_number(kind) or types.is_boolean(kind) or types.is_null(kind))
+
+
+def _is_date(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def _is_list(kind: Any) -> bool:
