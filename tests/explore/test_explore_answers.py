@@ -260,7 +260,8 @@ def test_too_many_edges_are_not_drawn(monkeypatch, explorer):
     monkeypatch.setattr(scene, "MOST_EDGES", 10)
     answer = ask(Explorer(explorer.subject), "scene")
     assert answer["edges"] == [[], []]
-    assert "only those of the chosen node are drawn" in answer["note"]
+    count = explorer.subject.graph.num_edges
+    assert answer["note"] == f"the edges of the chosen node alone, because there are {count} edges"
 
 
 BAD = {

@@ -7,13 +7,17 @@ import random
 import re
 import threading
 from contextlib import contextmanager
+from io import BytesIO
 from urllib.parse import quote
 
+import numpy as np
 import pytest
+from PIL import Image
 from small_run import HOSTILE
 
 from browser import CHROMIUM
 from nfcgcn.explore import Explorer, Server, Subject, page, page_file, scene
+from nfcgcn.graph import Graph
 
 pytestmark = [
     pytest.mark.browser,
@@ -160,8 +164,9 @@ def test_what_if(opened, explorer):
     removed = shown.role("combobox", "Neighbour", exact=True).input_value()
     shown.role("button", "Remove edge").click()
     shown.role("button", "Draw other neighbours").click()
-    expect(shown.role("button", "Undo: draw 1 of its neighbours")).to_be_visible()
+    expect(shown.role("button", "Undo: other neighbours drawn for every node, draw 1")).to_be_visible()
     shown.settle()
+    expect(shown.page.locator("#view-what-if .chips button").first).to_be_visible()  # other nodes that change class
     asked = {"features": {"3": 2.5}, "add": [39], "remove": [int(removed)], "draw": 1}
     answer = explorer.answer({"ask": "what if", "node": 4, **asked})
     rows = {row[0]: row[1:3] for row in shown.rows("Probabilities before and after")}
@@ -202,6 +207,50 @@ def test_the_picture(opened):
     shown.page.locator("#view-mistakes .matrix button").first.click()
     # All is in sight again, not that node alone.
     assert any(not shown.page.evaluate(MARKED) or shown.page.wait_for_timeout(100) for _ in range(50))
+
+
+def test_few_nodes_are_drawn_larger_and_counted_in_the_legend(opened, many):
+    shown = opened(link=many.link)
+    shown.role("combobox", "Show", exact=True).select_option("found")
+    shown.page.fill("#search", "1099")
+    expect(shown.page.locator("#note")).to_contain_text("1 of 1,100 nodes shown")
+    shown.page.keyboard.press("Escape")
+    entry = shown.page.locator("#legend button")
+    assert entry.locator("small").all_inner_texts() == ["1"]
+    colour = entry.locator("i").evaluate("dot => getComputedStyle(dot).backgroundColor")
+    wanted = np.array([int(part) for part in re.findall(r"\d+", colour)])
+    usual = np.pi * (1.6 + 0.8 * many.explorer.subject.degrees[1099] ** 0.5) ** 2  # pixels, if all nodes are shown
+    area = 0
+    for _ in range(50):
+        image = Image.open(BytesIO(shown.page.locator("#picture").screenshot())).convert("RGB")
+        area = (abs(np.asarray(image, int) - wanted).sum(axis=2) < 30).sum()
+        if 3 * usual < area < 5 * usual:
+            return
+    raise AssertionError(f"{area} pixels, usually {usual}")
+
+
+def test_colours_of_classes_are_seen_on_a_dark_page(browser):
+    graph = Graph.from_edges([[0], [1]], np.eye(12), labels=np.arange(12))
+    with served(Explorer(Subject(graph))) as server:
+        shown = Opened(browser, server.link, scheme="dark")
+        dots = shown.page.locator("#legend i")
+        colours = dots.evaluate_all("dots => dots.map(dot => getComputedStyle(dot).backgroundColor)")
+        assert len(colours) == 12
+        for colour in colours:
+            red, green, blue = (int(part) for part in re.findall(r"\d+", colour))
+            assert 0.2126 * red + 0.7152 * green + 0.0722 * blue > 90, colour
+        assert shown.errors == []
+        shown.page.close()
+
+
+def test_a_filter_of_the_list_comes_into_sight(opened):
+    shown = opened(400)
+    shown.tab("Filters")
+    last = shown.role("group", "All filters", exact=True).get_by_role("button").last
+    last.click()
+    expect(shown.role("heading", f"{last.inner_text().capitalize()}: weights")).to_be_in_viewport()
+    shown.role("group", "Nodes that excite it most").get_by_role("button").last.click()
+    expect(shown.role("tab", "Node", selected=True)).to_be_in_viewport()
 
 
 MARKED = """() => {

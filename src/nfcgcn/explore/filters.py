@@ -67,6 +67,7 @@ class Filters:
             "kernel_size": config.kernel_size,
             "stride": config.stride,
             "slots": self.weight.shape[1],
+            "bandwidth": config.bandwidth,
             "num_nodes": len(self.nodes),
             "filters": [
                 {"filter": int(f), "size": float(sizes[f]), "answer": float(answers[:, f].mean())} for f in order

@@ -106,7 +106,7 @@ def _name_largest(subject: Subject, slots: Ints, parts: Any, slot: int, first: i
     """Name the cells that make up most of a window's answer."""
     order = np.argsort(-np.abs(parts).ravel(), kind="stable")[:3]
     places = [np.unravel_index(i, parts.shape) for i in order if parts.ravel()[i]]
-    return ", ".join(
+    return "; ".join(
         f"{subject.feature(first + int(d))} of {subject.name(int(slots[slot + int(j)]))}" for j, d in places
     )
 

@@ -45,7 +45,7 @@ def describe_scene(subject: Subject, positions: dict[str, Array] | None, node: i
     one_way = pairs.row < pairs.col
     edges = np.stack([pairs.row[one_way], pairs.col[one_way]])
     if edges.shape[1] > MOST_EDGES:
-        note = f"the graph has {edges.shape[1]:,} edges; only those of the chosen node are drawn"
+        note = f"the edges of the chosen node alone, because there are {edges.shape[1]:,} edges"
         edges = edges[:, :0]
     columns: dict[str, Any] = {
         "id": chosen,

@@ -4,6 +4,7 @@ const LOW_TO_HIGH = ["#d55e00", "#e69f00", "#b8a642", "#56a0c9", "#0072b2"];
 const NOTHING = "#9aa3af";
 const CONFIDENCE = [0.4, 0.6, 0.8, 0.95];
 const DEGREES = [2, 4, 8, 16];
+const DIMMEST = 95; // of 255, on a dark ground
 
 /**
  * @typedef {{name: string, colour: string}} Group
@@ -45,7 +46,17 @@ export function groupings(scene) {
   };
 }
 
-/** A colour that can be seen on the page's ground. @param {string} colour @param {boolean} isDark */
+/** A colour that can be seen on the page's ground: on a dark one, black is light grey and dark colours are paler. @param {string} colour @param {boolean} isDark */
 export function seen(colour, isDark) {
-  return isDark && colour.toLowerCase() === "#000000" ? "#c9d1da" : colour;
+  if (!isDark) return colour;
+  if (colour === "#000000") return "#c9d1da";
+  const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+  const bright = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  const white = Math.max(0, (DIMMEST - bright) / (255 - bright));
+  return `#${parts.map((part) => Math.round(part + white * (255 - part)).toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** The colour of a group beside its name; it follows the page from light to dark. @param {string} colour */
+export function swatch(colour) {
+  return `light-dark(${colour}, ${seen(colour, true)})`;
 }

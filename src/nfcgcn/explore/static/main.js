@@ -1,7 +1,7 @@
 // The page: scene, picture, controls and views, and what happens when a node is chosen.
 import { find, make, pause, tell } from "./elements.js";
 import { ask, gexf, isFile, start } from "./source.js";
-import { groupings } from "./colours.js";
+import { groupings, swatch } from "./colours.js";
 import { Picture } from "./picture.js";
 import { Search } from "./search.js";
 import { NodeView } from "./node.js";
@@ -43,7 +43,7 @@ class App {
     };
     add("node", "Node", (place) => (this.node = new NodeView(place, scene, choose)));
     const link = (/** @type {any} */ node) => /** @type {NodeView} */ (this.node).link(node);
-    if (scene.model && !isFile) add("what-if", "What if", (place) => (this.whatIf = new WhatIfView(place, scene, (name) => this.findNode(name))));
+    if (scene.model && !isFile) add("what-if", "What if", (place) => (this.whatIf = new WhatIfView(place, scene, (name) => this.findNode(name), link)));
     if (scene.has_maps) add("filters", "Filters", (place) => new FiltersView(place, link));
     if (scene.model) add("mistakes", "Mistakes", (place) => new MistakesView(place, scene, link, (name, ids) => this.onList(name, ids)));
     const keys = Object.keys(views);
@@ -107,10 +107,14 @@ class App {
     this.list();
   }
 
-  /** @param {number} i */
+  /** Whether a node is among those that "Show" names, and not hidden by the legend. @param {number} i */
   isShown(i) {
+    return !(this.hidden.size && this.hidden.has(this.ways[this.colour].of(i))) && this.isMeant(i);
+  }
+
+  /** Whether a node is among those that "Show" names. @param {number} i */
+  isMeant(i) {
     const { nodes, unsure } = this.scene;
-    if (this.hidden.size && this.hidden.has(this.ways[this.colour].of(i))) return false;
     if (this.show === "all") return true;
     if (this.show === "wrong") return nodes.label[i] >= 0 && nodes.label[i] !== nodes.predicted[i];
     if (this.show === "unsure") return nodes.confidence[i] < unsure;
@@ -131,6 +135,7 @@ class App {
     const counts = way.groups.map(() => 0);
     let shown = 0;
     for (let i = 0; i < this.scene.names.length; i++) {
+      if (!this.isMeant(i)) continue;
       counts[way.of(i)] += 1;
       shown += Number(this.isShown(i));
     }
@@ -139,8 +144,9 @@ class App {
       this.paint();
       find(`legend-${group}`)?.focus();
     };
-    find("legend").replaceChildren(...way.groups.flatMap((group, g) => counts[g] ? [make("button", { type: "button", id: `legend-${g}`, "aria-pressed": String(!this.hidden.has(g)), title: "Hide or show these nodes", onclick: toggle(g) }, make("i", { "--colour": group.colour }), `${group.name} `, make("small", { class: "muted" }, counts[g]))] : []));
+    find("legend").replaceChildren(...way.groups.flatMap((group, g) => counts[g] || this.hidden.has(g) ? [make("button", { type: "button", id: `legend-${g}`, "aria-pressed": String(!this.hidden.has(g)), title: "Hide or show these nodes", onclick: toggle(g) }, make("i", { "--colour": swatch(group.colour) }), `${group.name} `, make("small", { class: "muted" }, counts[g]))] : []));
     const all = this.scene.names.length;
+    this.picture.enlarge(shown);
     const text = shown < all ? `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} nodes shown. ` : "";
     find("note").textContent = text + (this.scene.note ? `Drawn: ${this.scene.note}.` : "");
     if (text) tell(text);
@@ -192,6 +198,7 @@ class App {
       this.whatIf?.show(node);
       this.picture.choose(id, node.neighbours.map((/** @type {any} */ n) => n.node), bring);
       if (open || this.view !== "what-if") this.open("node");
+      if (open && find("panel").getBoundingClientRect().top < 0) find("panel").scrollIntoView(); // below the picture, on a narrow page
       history.replaceState(null, "", `#node=${encodeURIComponent(node.name)}`);
       tell(`Node ${node.name} chosen${node.predicted === null ? "" : `, predicted ${this.scene.classes[node.predicted]}`}`);
     } catch (error) {

@@ -21,7 +21,7 @@ export function drawMarks(picture) {
   /** @param {number} i @param {number} more */
   const place = (i, more) => {
     const data = sigma.getNodeDisplayData(String(i));
-    return { ...sigma.framedGraphToViewport(data, { cameraState }), size: sigma.scaleSize(picture.graph.getNodeAttribute(String(i), "size") + more, cameraState.ratio), label: picture.scene.names[i] };
+    return { ...sigma.framedGraphToViewport(data, { cameraState }), size: sigma.scaleSize(picture.graph.getNodeAttribute(String(i), "size") * picture.larger + more, cameraState.ratio), label: picture.scene.names[i] };
   };
   const centre = place(chosen, 5);
   const others = near.filter((i) => picture.isShown(i)).map((i) => ({ ...place(i, 1.5), colour: picture.colour(i) }));

@@ -1,5 +1,6 @@
 // One node, in the steps of the paper's pipeline.
 import { barCell, cards, fill, make, percent, select, signed, step, table, tell, write } from "./elements.js";
+import { swatch } from "./colours.js";
 import { heatTable } from "./feature_map.js";
 import { ask } from "./source.js";
 
@@ -20,7 +21,7 @@ export class NodeView {
   link(node) {
     const group = this.scene.model === null || node.predicted === undefined ? node.label : node.predicted;
     const colour = group === null || group === undefined || group < 0 ? null : this.scene.colours[group];
-    const dot = colour === null ? null : make("span", { class: "dot", "--colour": colour });
+    const dot = colour === null ? null : make("span", { class: "dot", "--colour": swatch(colour) });
     return make("span", {}, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
   }
 
@@ -72,7 +73,7 @@ export class NodeView {
     if (!node.columns) return null;
     if (!node.columns.length) return make("p", { class: "muted" }, "All features of this node are 0.");
     const rows = node.columns.map((/** @type {any} */ c) => [c.name, write(c.value)]);
-    const more = rows.length > FEW ? make("details", {}, make("summary", {}, `${node.num_columns} features that are not 0${rows.length < node.num_columns ? `; the largest ${rows.length}` : ""}`), table("More features", ["Feature", ">Value"], rows.slice(FEW))) : null;
+    const more = rows.length > FEW ? make("details", {}, make("summary", {}, `${node.num_columns - FEW} more features that are not 0${rows.length < node.num_columns ? `; the largest ${rows.length - FEW}` : ""}`), table("More features", ["Feature", ">Value"], rows.slice(FEW))) : null;
     return make("div", {}, table("Features", ["Feature", ">Value"], rows.slice(0, FEW)), more);
   }
 
@@ -123,7 +124,7 @@ export class NodeView {
     const { windows, shape, activation } = node.map;
     const rows = windows.map((/** @type {any} */ w) => [
       make("button", { type: "button", class: "node", title: "Mark this window in the feature map", "aria-label": `Mark the window of filter ${w.filter} at features ${w.first} to ${w.last} in the feature map`, onclick: () => this.mark(node, w) }, `filter ${w.filter}`), `${w.first} to ${w.last}${shape[0] > 1 ? `, slots ${w.slots[0]} to ${w.slots[1]}` : ""}`, w.mostly, signed(activation === "none" ? w.answer : w.after)]);
-    return [table("Windows that answered most", ["Filter", "Features", "Mostly because of", ">Answer"], rows),
+    return [table("Windows that answered most", ["Filter", "Feature numbers", "Mostly because of", ">Answer"], rows),
       make("p", { class: "muted" }, `The part of the map that a filter reads at a time is a window. Its answer is the sum of the values in the window, each times a learned weight${activation === "none" ? "" : `, followed by ${activation}`}. ${shape[1]} filters answer at ${shape[0] * shape[2]} windows each; these are the largest answers of either sign. Press a filter to mark its window in the map.`)];
   }
 

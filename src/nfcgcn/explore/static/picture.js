@@ -25,6 +25,7 @@ export class Picture {
     this.ink = this.card = this.line = "";
     this.drawn = 0;
     this.byCpu = false;
+    this.larger = 1; // times the size of a node when all are shown
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.restyle());
     place.addEventListener("keydown", (event) => this.onKey(event));
@@ -39,7 +40,8 @@ export class Picture {
     this.index = new Map(scene.nodes.id.map((/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
     const graph = new graphology.UndirectedGraph({ allowSelfLoops: false });
     const [x, y] = scene.positions[positions];
-    const scale = scene.names.length < 300 ? 2 : scene.names.length < 5000 ? 1 : 0.6;
+    const scale = sizeAmong(scene.names.length);
+    this.larger = 1;
     for (let i = 0; i < scene.names.length; i++) {
       graph.addNode(String(i), { x: x[i], y: y[i], size: scale * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
     }
@@ -140,7 +142,7 @@ export class Picture {
 
   /** @param {number} i @param {any} data */
   reduceNode(i, data) {
-    return this.isShown(i) ? { ...data, color: this.colour(i) } : { ...data, hidden: true };
+    return this.isShown(i) ? { ...data, color: this.colour(i), size: data.size * this.larger } : { ...data, hidden: true };
   }
 
   /** @param {string} edge @param {any} data */
@@ -163,6 +165,14 @@ export class Picture {
   restyle() {
     this.takeColours();
     this.sigma?.setSetting("labelColor", { color: this.ink });
+    this.refresh();
+  }
+
+  /** Draw nodes larger where few of them are shown. @param {number} shown */
+  enlarge(shown) {
+    const larger = sizeAmong(shown) / sizeAmong(this.scene.names.length);
+    if (larger === this.larger) return;
+    this.larger = larger;
     this.refresh();
   }
 
@@ -224,6 +234,11 @@ export class Picture {
     event.preventDefault();
     action();
   }
+}
+
+/** How large a node is among so many. @param {number} count */
+function sizeAmong(count) {
+  return count < 300 ? 2 : count < 5000 ? 1 : 0.6;
 }
 
 /** Whether a canvas is drawn without a graphics card, as far as the browser says. @param {HTMLCanvasElement} canvas */

@@ -3,11 +3,12 @@ import { barCell, fill, make, percent, select, table, tell, write } from "./elem
 import { ask } from "./source.js";
 
 export class WhatIfView {
-  /** @param {HTMLElement} place @param {any} scene @param {(name: string) => Promise<number | null>} findNode */
-  constructor(place, scene, findNode) {
+  /** @param {HTMLElement} place @param {any} scene @param {(name: string) => Promise<number | null>} findNode @param {(node: any) => any} link */
+  constructor(place, scene, findNode, link) {
     this.place = place;
     this.scene = scene;
     this.findNode = findNode;
+    this.link = link;
     /** @type {Map<number, {name: string, value: number}>} */ this.features = new Map();
     /** @type {Map<number, string>} */ this.added = new Map();
     /** @type {Map<number, string>} */ this.removed = new Map();
@@ -127,7 +128,7 @@ export class WhatIfView {
       ...[...this.features].map(([d, f]) => this.item(`${f.name} = ${write(f.value)}`, () => this.features.delete(d))),
       ...[...this.removed].map(([j, name]) => this.item(`no edge to ${name}`, () => this.removed.delete(j))),
       ...[...this.added].map(([j, name]) => this.item(`an edge to ${name}`, () => this.added.delete(j))),
-      ...(this.draw ? [this.item(`draw ${this.draw} of its neighbours`, () => (this.draw = 0))] : []),
+      ...(this.draw ? [this.item(`other neighbours drawn for every node, draw ${this.draw}`, () => (this.draw = 0))] : []),
     ];
     this.changes.replaceChildren(...(items.length ? items : [make("li", { class: "muted" }, "none yet")]));
     return fill(this.result, () => this.compare());
@@ -145,9 +146,10 @@ export class WhatIfView {
     });
     const was = before.indexOf(Math.max(...before));
     const verdict = order[0] === was ? `The class stays ${this.scene.classes[was]}.` : `The class changes from ${this.scene.classes[was]} to ${this.scene.classes[order[0]]}.`;
-    const others = answer.others ? `${answer.others} other node${answer.others > 1 ? "s" : ""} would change class, too.` : "No other node would change class.";
+    const others = answer.others ? `${answer.others} other node${answer.others > 1 ? "s" : ""} would change class${order[0] === was ? "" : ", too"}${answer.others > answer.first_others.length ? "; the first" : ""}:` : "No other node would change class.";
     tell(verdict);
-    return [make("p", {}, make("strong", {}, verdict), ` ${others}`), table("Probabilities before and after", ["Class", ">Before", ">After", ">Change, points"], rows),
+    return [make("p", {}, make("strong", {}, verdict), ` ${others}`), answer.others ? make("ul", { class: "chips" }, answer.first_others.map((/** @type {any} */ other) => make("li", {}, this.link(other)))) : null,
+      table("Probabilities before and after", ["Class", ">Before", ">After", ">Change, points"], rows),
       answer.slots ? make("p", { class: "muted" }, `In the slots of its feature map now: ${answer.slots.map((/** @type {any} */ s) => s.name).join(", ")}.`) : null];
   }
 }
