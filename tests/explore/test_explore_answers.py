@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from small_run import HOSTILE, small_graph
@@ -81,6 +82,20 @@ def test_the_map_and_its_windows_are_those_of_the_method(explorer):
     assert abs(strongest["answer"]) == pytest.approx(np.abs(h).max(), abs=1e-6)
     assert strongest["last"] - strongest["first"] == 3
     assert subject.feature(strongest["first"])[:4] in ("word", "<scr")
+    for window in ask(explorer, "node", node=39)["map"]["windows"]:  # the node is in every slot
+        causes = window["mostly"].split("; ")
+        assert len(causes) == len(set(causes))
+
+
+@pytest.mark.filterwarnings("ignore:columns of the frame")  # ages are standardised
+def test_a_value_comes_with_the_cell_of_the_table(explorer):
+    nodes = pd.DataFrame({"id": ["a", "b", "c"], "age": [20.0, 30.0, 70.0], "town": ["Ulm", "Bonn", "Ulm"]})
+    edges = pd.DataFrame({"source": ["a"], "target": ["b"]})
+    alone = Explorer(Subject(Graph.from_frames(nodes, edges)))
+    cells = {column["name"]: column["cell"] for column in ask(alone, "node", node=0)["columns"]}
+    assert cells == {"age": "20", "town=Ulm": "Ulm"}
+    assert all("cell" not in column for column in ask(explorer, "node", node=4)["columns"])
+    assert all("cell" not in reason for reason in ask(explorer, "why", node=4, target=0)["reasons"])
 
 
 def test_what_if_is_a_prediction_on_the_changed_graph(explorer):
@@ -363,6 +378,7 @@ def test_notebooks_show_runs_and_explanations(explorer):
     assert "&lt;script&gt;alert(1)&lt;/script&gt; pears" in shown
     reasons = explain(saved.model, graph, 0)
     page = reasons._repr_html_()
+    assert "<th>contribution</th>" in page
     assert "<script" not in page
     assert "Node &lt;script&gt;" in page
     assert f"{reasons.top(1)[0].contribution:+.4g}" in page

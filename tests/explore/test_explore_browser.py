@@ -11,6 +11,7 @@ from io import BytesIO
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from small_run import HOSTILE
@@ -239,6 +240,18 @@ def test_colours_of_classes_are_seen_on_a_dark_page(browser):
         for colour in colours:
             red, green, blue = (int(part) for part in re.findall(r"\d+", colour))
             assert 0.2126 * red + 0.7152 * green + 0.0722 * blue > 90, colour
+        assert shown.errors == []
+        shown.page.close()
+
+
+@pytest.mark.filterwarnings("ignore:columns of the frame")  # ages are standardised
+def test_cells_of_the_table_stand_beside_values(browser):
+    nodes = pd.DataFrame({"id": ["a", "b", "c"], "age": [20.0, 30.0, 70.0], "town": ["Ulm", "Bonn", "Ulm"]})
+    graph = Graph.from_frames(nodes, pd.DataFrame({"source": ["a"], "target": ["b"]}))
+    with served(Explorer(Subject(graph))) as server:
+        shown = Opened(browser, server.link)
+        shown.choose("a")
+        assert [row[:2] for row in shown.rows("Features")] == [["town=Ulm", "Ulm"], ["age", "20"]]
         assert shown.errors == []
         shown.page.close()
 

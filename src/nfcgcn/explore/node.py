@@ -35,7 +35,8 @@ def describe_node(subject: Subject, node: int) -> dict[str, Any]:
         "degree": int(subject.degrees[node]),
         "num_columns": len(present),
         "columns": [
-            {"feature": int(d), "name": subject.feature(int(d)), "value": float(row[d])} for d in largest[:MOST_COLUMNS]
+            {"feature": int(d), "name": subject.feature(int(d)), **subject.value(int(d), float(row[d]))}
+            for d in largest[:MOST_COLUMNS]
         ],
         "neighbours": [subject.brief(int(j)) for j in neighbours[:MOST_NEIGHBOURS]],
     }
@@ -106,9 +107,8 @@ def _name_largest(subject: Subject, slots: Ints, parts: Any, slot: int, first: i
     """Name the cells that make up most of a window's answer."""
     order = np.argsort(-np.abs(parts).ravel(), kind="stable")[:3]
     places = [np.unravel_index(i, parts.shape) for i in order if parts.ravel()[i]]
-    return "; ".join(
-        f"{subject.feature(first + int(d))} of {subject.name(int(slots[slot + int(j)]))}" for j, d in places
-    )
+    names = [f"{subject.feature(first + int(d))} of {subject.name(int(slots[slot + int(j)]))}" for j, d in places]
+    return "; ".join(dict.fromkeys(names))  # a node may be in several slots
 
 
 def describe_reasons(subject: Subject, node: int, target: int) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def describe_reasons(subject: Subject, node: int, target: int) -> dict[str, Any]
                 "hops": int(e.hops[j]),
                 "feature": d,
                 "feature_name": subject.feature(d),
-                "value": value,
+                **subject.value(d, value),
                 "contribution": added,
             }
             for j, d, value, added in e.top(MOST_REASONS)

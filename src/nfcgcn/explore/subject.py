@@ -11,13 +11,14 @@ import numpy.typing as npt
 import torch
 
 from nfcgcn.config.registry import make_config
+from nfcgcn.data.formats.cells import TableCells
 from nfcgcn.errors import NFCError
 from nfcgcn.graph import Graph, Ints, Split
 from nfcgcn.inference.checkpoint import SavedRun, load_outcome
 from nfcgcn.inference.explanation import Explainer
 from nfcgcn.inference.prediction import Prediction, predict_proba
 from nfcgcn.method.model import NFCGCN
-from nfcgcn.reports.explanation_page import feature_name, node_name
+from nfcgcn.reports.explanation_page import feature_name, node_name, write_cell
 
 Doubles = npt.NDArray[np.float64]
 PARTS = ("training", "validation", "test", "no part")
@@ -127,6 +128,16 @@ class Subject:
     def feature(self, number: int) -> str:
         """Return the name of a feature, or its number."""
         return feature_name(self.graph, number)
+
+    @cached_property
+    def table_cells(self) -> TableCells | None:
+        """What stands behind features in the user's table; None for a graph that was not read from tables."""
+        return None if self.graph.encoding is None else TableCells(self.graph.encoding)
+
+    def value(self, number: int, value: float) -> dict[str, Any]:
+        """Return the value of a feature as the model gets it, and for a graph from tables what the table holds."""
+        cells = self.table_cells
+        return {"value": value, **({} if cells is None else {"cell": write_cell(cells.cell(number, value))})}
 
     def class_name(self, number: int) -> str | None:
         """Return the name of a class; None for the label -1."""

@@ -86,14 +86,16 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Return a table of the largest contributions for notebooks."""
         nodes, features = self.graph.node_names, self.graph.feature_names
-        table = [("node", "feature", "value", "contribution")]
+        head = "".join(f"<th>{title}</th>" for title in ("node", "feature", "value", "contribution"))
+        table = []
         for j, d, value, added in self.top(10):
             node, feature = nodes[j] if nodes else str(j), features[d] if features else str(d)
             table.append((node, feature, f"{value:.4g}", f"{added:+.4g}"))
         rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table)
         name, target = nodes[self.node] if nodes else str(self.node), self.graph.class_name(self.target)
         score = f"{self.score:.4g}, {self.baseline:.4g} without features"
-        return f"<table><caption>Node {escape(name)}, class {escape(target)}: score {score}</caption>{rows}</table>"
+        caption = f"Node {escape(name)}, class {escape(target)}: score {score}"
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
 @dataclass(frozen=True, eq=False)

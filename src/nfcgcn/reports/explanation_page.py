@@ -117,6 +117,7 @@ def node_reasons(
     change = e.score - e.baseline
     added = e.contributions.tocoo()
     givers = added.row[added.data != 0]
+    num_givers = len(np.unique(givers))
     cells = None if graph.encoding is None else TableCells(graph.encoding)
 
     def rows(count: int | None = None) -> list[Row]:
@@ -141,7 +142,7 @@ def node_reasons(
             f"{e.score:.4g}",
             f"{e.baseline:.4g} without features, {change:+.4g} from features",
         ),
-        ("Features that contribute", f"{len(givers):,}", f"of {len(np.unique(givers)):,} nodes"),
+        ("Features that contribute", f"{len(givers):,}", f"of {num_givers:,} node{'' if num_givers == 1 else 's'}"),
     ]
     if e.own_map is not None:
         own = float(e.own_map.sum())

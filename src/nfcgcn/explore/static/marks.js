@@ -2,6 +2,13 @@
 
 const MANY_NEIGHBOURS = 30; // to more of them lines are thin and faint, or they would hide the picture
 const LABEL_SIZE = 12;
+const LONGEST = 40; // letters
+
+/** A name in the picture. @param {string} name */
+export function shorten(name) {
+  const letters = [...name];
+  return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : name;
+}
 
 /** Draw the marks where the camera sees the nodes now. @param {import("./picture.js").Picture} picture */
 export function drawMarks(picture) {
@@ -21,7 +28,7 @@ export function drawMarks(picture) {
   /** @param {number} i @param {number} more */
   const place = (i, more) => {
     const data = sigma.getNodeDisplayData(String(i));
-    return { ...sigma.framedGraphToViewport(data, { cameraState }), size: sigma.scaleSize(picture.graph.getNodeAttribute(String(i), "size") * picture.larger + more, cameraState.ratio), label: picture.scene.names[i] };
+    return { ...sigma.framedGraphToViewport(data, { cameraState }), size: sigma.scaleSize(picture.graph.getNodeAttribute(String(i), "size") * picture.larger + more, cameraState.ratio), label: shorten(picture.scene.names[i]) };
   };
   const centre = place(chosen, 5);
   const others = near.filter((i) => picture.isShown(i)).map((i) => ({ ...place(i, 1.5), colour: picture.colour(i) }));

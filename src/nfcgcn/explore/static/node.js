@@ -7,6 +7,11 @@ import { ask } from "./source.js";
 const FEW = 12;
 const FEW_NEIGHBOURS = 40; // the others are listed when they are asked for
 
+/** Whether the user's table holds something else than the value that the model gets. @param {{cell?: string, value: number}} feature */
+export function isOther({ cell, value }) {
+  return Boolean(cell) && write(Number(cell)) !== write(value);
+}
+
 export class NodeView {
   /** @param {HTMLElement} place @param {any} scene @param {(id: number) => void} onChoose */
   constructor(place, scene, onChoose) {
@@ -22,7 +27,7 @@ export class NodeView {
     const group = this.scene.model === null || node.predicted === undefined ? node.label : node.predicted;
     const colour = group === null || group === undefined || group < 0 ? null : this.scene.colours[group];
     const dot = colour === null ? null : make("span", { class: "dot", "--colour": swatch(colour) });
-    return make("span", {}, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
+    return make("span", { class: "named" }, dot, make("button", { type: "button", class: "node", onclick: () => this.onChoose(node.node) }, node.name));
   }
 
   /** @param {any} node the answer about it @param {Promise<any> | null} reasons for its class, if they are on their way */
@@ -72,9 +77,11 @@ export class NodeView {
   columns(node) {
     if (!node.columns) return null;
     if (!node.columns.length) return make("p", { class: "muted" }, "All features of this node are 0.");
-    const rows = node.columns.map((/** @type {any} */ c) => [c.name, write(c.value)]);
-    const more = rows.length > FEW ? make("details", {}, make("summary", {}, `${node.num_columns - FEW} more features that are not 0${rows.length < node.num_columns ? `; the largest ${rows.length - FEW}` : ""}`), table("More features", ["Feature", ">Value"], rows.slice(FEW))) : null;
-    return make("div", {}, table("Features", ["Feature", ">Value"], rows.slice(0, FEW)), more);
+    const hasCells = node.columns.some(isOther);
+    const rows = node.columns.map((/** @type {any} */ c) => [c.name, ...(hasCells ? [c.cell] : []), write(c.value)]);
+    const headings = ["Feature", ...(hasCells ? ["Cell of the table"] : []), ">Value"];
+    const more = rows.length > FEW ? make("details", {}, make("summary", {}, `${node.num_columns - FEW} more feature${node.num_columns > FEW + 1 ? "s that are" : " that is"} not 0${rows.length < node.num_columns ? `; the largest ${rows.length - FEW}` : ""}`), table("More features", headings, rows.slice(FEW))) : null;
+    return make("div", {}, table("Features", headings, rows.slice(0, FEW)), more, hasCells ? make("p", { class: "muted" }, "The model gets the value; the cell is what your table of nodes holds.") : null);
   }
 
   /** @param {any} node */
@@ -95,6 +102,7 @@ export class NodeView {
   slots(node) {
     const drawn = node.map.slots.filter((/** @type {any} */ s) => !s.own).length;
     const copies = node.map.slots.length - 1 - drawn;
+    if (!node.degree) return make("p", { class: "muted" }, `The feature map has ${node.map.slots.length} rows, called slots. All hold the node itself, because it has no neighbours.`);
     return make("p", { class: "muted" }, `The feature map has ${node.map.slots.length} rows, called slots: the node itself, ${drawn} of its ${node.degree} neighbours, drawn at random${copies ? `, and ${copies} more of the node itself` : ""}.`);
   }
 
@@ -125,7 +133,7 @@ export class NodeView {
     const rows = windows.map((/** @type {any} */ w) => [
       make("button", { type: "button", class: "node", title: "Mark this window in the feature map", "aria-label": `Mark the window of filter ${w.filter} at features ${w.first} to ${w.last} in the feature map`, onclick: () => this.mark(node, w) }, `filter ${w.filter}`), `${w.first} to ${w.last}${shape[0] > 1 ? `, slots ${w.slots[0]} to ${w.slots[1]}` : ""}`, w.mostly, signed(activation === "none" ? w.answer : w.after)]);
     return [table("Windows that answered most", ["Filter", "Feature numbers", "Mostly because of", ">Answer"], rows),
-      make("p", { class: "muted" }, `The part of the map that a filter reads at a time is a window. Its answer is the sum of the values in the window, each times a learned weight${activation === "none" ? "" : `, followed by ${activation}`}. ${shape[1]} filters answer at ${shape[0] * shape[2]} windows each; these are the largest answers of either sign. Press a filter to mark its window in the map.`)];
+      make("p", { class: "muted" }, `The part of the map that a filter reads at a time is a window. Its answer is the sum of the values in the window, each times a learned weight${activation === "none" ? "" : `, followed by ${activation}`}. ${shape[1]} filters answer at ${shape[0] * shape[2]} window${shape[0] * shape[2] === 1 ? "" : "s"} each; these are the largest answers of either sign. Press a filter to mark its window in the map.`)];
   }
 
   /** Mark a window in the feature map, and bring it into sight. @param {any} node @param {any} window */
@@ -170,9 +178,9 @@ export class NodeView {
       const why = await (asked ?? ask({ ask: "why", node: node.node, target }));
       if (node.map) this.map(node, why);
       const rows = why.reasons.map((/** @type {any} */ r) => [
-        make("th", { scope: "row" }, this.link({ node: r.node, name: r.name, label: -1 })), r.hops < this.scene.num_nodes ? r.hops : "no path", r.feature_name, write(r.value),
+        make("th", { scope: "row" }, this.link({ node: r.node, name: r.name, label: -1 })), r.hops < this.scene.num_nodes ? r.hops : "no path", r.feature_name, make("td", { class: "number" }, write(r.value), isOther(r) ? make("small", { class: "muted cell" }, r.cell) : null),
         make("td", { class: `number ${r.contribution > 0 ? "plus" : "minus"}` }, signed(r.contribution))]);
-      return [make("p", {}, make("strong", {}, why.title), "."), cards(why.cards), rows.length ? table("Largest contributions", ["Node", ">Edges away", "Feature", ">Value", ">Contribution"], rows) : null,
+      return [make("p", {}, make("strong", {}, why.title), "."), cards(why.cards), rows.length ? table("Largest contributions", ["Node", ">Edges away", "Feature", why.reasons.some(isOther) ? ">Value, cell" : ">Value", ">Contribution"], rows) : null,
         why.count > rows.length ? make("p", { class: "muted" }, `The largest ${rows.length} of ${why.count} contributions.`) : null, ...why.how.map((/** @type {string} */ text) => make("p", { class: "muted" }, text))];
     });
   }

@@ -1,7 +1,7 @@
 // The graph, drawn by sigma.
 import { make } from "./elements.js";
 import { seen } from "./colours.js";
-import { drawLabel, drawMarks } from "./marks.js";
+import { drawLabel, drawMarks, shorten } from "./marks.js";
 
 const MANY_EDGES = { cpu: 3000, gpu: 50_000 }; // by who draws: more are left out of a picture that moves
 const MANY_NODES = 1000;
@@ -43,7 +43,7 @@ export class Picture {
     const scale = sizeAmong(scene.names.length);
     this.larger = 1;
     for (let i = 0; i < scene.names.length; i++) {
-      graph.addNode(String(i), { x: x[i], y: y[i], size: scale * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: scene.names[i] });
+      graph.addNode(String(i), { x: x[i], y: y[i], size: scale * Math.min(1.6 + 0.8 * Math.sqrt(scene.nodes.degree[i]), 12), label: shorten(scene.names[i]) });
     }
     const [ones, others] = scene.edges;
     for (let e = 0; e < ones.length; e++) graph.addEdge(String(ones[e]), String(others[e]));

@@ -1,5 +1,6 @@
 // What if: change the chosen node and see what the model says. Nothing is kept.
 import { barCell, fill, make, percent, select, table, tell, write } from "./elements.js";
+import { isOther } from "./node.js";
 import { ask } from "./source.js";
 
 export class WhatIfView {
@@ -32,7 +33,8 @@ export class WhatIfView {
     this.result = make("div", { "aria-live": "polite" });
     this.changes = make("ul", {});
     this.place.replaceChildren(
-      make("h2", {}, `What if node ${node.name} were different?`), this.featureForm(), ...this.edgeForms(), this.drawForm(),
+      make("h2", {}, `What if node ${node.name} were different?`), this.featureForm(),
+      !node.columns.some(isOther) ? "" : make("p", { class: "muted" }, "A value as the model gets it; the view Node lists values beside the cells of your table."), ...this.edgeForms(), this.drawForm(),
       make("h3", {}, "Changes"), this.changes, this.result,
       make("p", { class: "muted" }, "Nothing is written: the graph and the run stay as they are."));
     this.update();
@@ -150,6 +152,6 @@ export class WhatIfView {
     tell(verdict);
     return [make("p", {}, make("strong", {}, verdict), ` ${others}`), answer.others ? make("ul", { class: "chips" }, answer.first_others.map((/** @type {any} */ other) => make("li", {}, this.link(other)))) : null,
       table("Probabilities before and after", ["Class", ">Before", ">After", ">Change, points"], rows),
-      answer.slots ? make("p", { class: "muted" }, `In the slots of its feature map now: ${answer.slots.map((/** @type {any} */ s) => s.name).join(", ")}.`) : null];
+      ...(answer.slots ? [make("p", { class: "muted" }, "In the slots of its feature map now:"), make("ul", { class: "chips" }, answer.slots.map((/** @type {any} */ s) => make("li", {}, this.link({ ...s, label: -1 }))))] : [])];
   }
 }
