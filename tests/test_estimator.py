@@ -178,6 +178,19 @@ def test_labels_of_other_nodes_are_never_seen(sparse_graph, nodes):
     np.testing.assert_array_equal(one, two)
 
 
+def test_minus_one_in_the_labels_of_the_graph_itself_is_no_class(sparse_graph, nodes):
+    graph = replace(sparse_graph, labels=np.where(nodes % 3, sparse_graph.labels, -1))
+    kept = nodes[nodes % 3 > 0]
+    wanted = quick(graph).fit(kept, graph.labels[kept])
+    for classifier in (quick(graph), quick(graph.to_pyg(dense=False))):
+        classifier.fit(nodes, graph.labels)
+        assert classifier.classes_.tolist() == wanted.classes_.tolist()
+        np.testing.assert_array_equal(classifier.predict_proba(nodes), wanted.predict_proba(nodes))
+        assert classifier.score(nodes, graph.labels) == wanted.score(kept, graph.labels[kept])
+    others = np.where(sparse_graph.labels, 1, -1)  # classes of one's own
+    assert quick(graph).fit(nodes, others).classes_.tolist() == [-1, 1]
+
+
 def test_a_search_over_settings(sparse_graph, nodes):
     search = GridSearchCV(quick(sparse_graph), {"bandwidth": [1, 6], "epochs": [1, 40]}, cv=2)
     search.fit(nodes[:200], sparse_graph.labels[:200])
@@ -526,6 +539,8 @@ def test_fit_on_two_frames():
     np.testing.assert_array_equal(fitted.predict_proba(people, calls), wanted)
     np.testing.assert_array_equal(fitted.predict_proba(people.drop(columns="plan"), calls), wanted)  # `plan` is y
     assert fitted.score(people, people.plan, edge_index=calls) == 1
+    for plan in (people.plan.to_numpy(), people.plan.tolist()):  # without a name, the column is found by what it holds
+        np.testing.assert_array_equal(quick(**settings).fit(people, plan, calls).predict_proba(people, calls), wanted)
     fewer = people.iloc[:3].assign(town="Rome")
     with pytest.warns(NFCWarning, match=r"left out: town \(3 of 3 cells\)$"):
         assert fitted.predict_proba(fewer, calls.iloc[:1]).shape == (3, 2)

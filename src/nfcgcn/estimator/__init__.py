@@ -33,6 +33,7 @@ from nfcgcn.estimator.reading import (
     refuse_told_labels,
     warn_of_numbers,
     with_labels,
+    with_missing,
     with_same_features,
     without_labels,
 )
@@ -83,14 +84,14 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ``[n]`` or ``[n, 1]``. Whole numbers count the nodes from 0; names are text. A column of a data frame that is called
     as the column of ids was holds names, also if they are numbers. The folds of a cross-validation
     share the graph and its features, and each fold sees only the labels of its own nodes. Labels that the graph itself
-    carries are never read.
+    carries are never learnt.
 
     Without ``graph``, X ``[N, D]`` holds the features, dense, sparse or as a data frame, one row per node. Edges are
     passed to every call as ``edge_index`` (``[2, E]``, row numbers, any direction); without them no two nodes are
     connected. If ``edge_index`` is a data frame with the columns ``source`` and ``target``, X must be a frame with ids;
     both are read as :func:`nfcgcn.from_frames` does, and the column that ``y`` was taken from is no feature.
 
-    A missing label in ``y`` (NaN, None or pandas' NA) marks a node of the graph that has no label.
+    A missing label in ``y`` (NaN, None, pandas' NA, or -1 if ``y`` is ``graph.labels``) marks a node without a label.
 
     Args:
         graph: the graph whose nodes X names, or None.
@@ -132,6 +133,7 @@ class NodeEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if self.graph_ is not None:
             refuse_told_labels(y, self.graph_)
         graph, rows = self._read_rows(X, edge_index, y=y, reset=True)
+        y = with_missing(y, rows, self.graph)
         self.classes_, nodes, labels = read_labels(y, rows, type(self).__name__)
         graph = with_labels(graph, nodes, labels, self.classes_)
         own = {"graph", *OWN}
@@ -265,7 +267,7 @@ class NFCClassifier(ClassifierMixin, NodeEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None, edge_index: Any = None) -> float:  # noqa: N803
         """Return the accuracy over those of the nodes X that have a label."""
         predicted = self.predict(X, edge_index)
-        y = column_or_1d(y)
+        y = column_or_1d(y if self.graph_ is None else with_missing(y, read_nodes(X, self.graph_), self.graph))
         known = ~missing(y)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(plain(y[known]), predicted[known], sample_weight=weight))

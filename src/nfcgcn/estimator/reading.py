@@ -80,8 +80,7 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
     """Build the graph of two frames, as an earlier one was read if there is an `encoding`; `y` is no feature."""
     if not is_frame(nodes):
         raise GraphError(f"edges in a frame join nodes by id, so X must be a frame too, got {type(nodes).__name__}")
-    target = getattr(y, "name", None)
-    ignore = [target] if encoding is None and isinstance(target, str) and target in list(nodes.columns) else []
+    ignore = [] if encoding is not None else _columns_of(y, nodes)
     try:
         return without_labels(from_frames(nodes, edges, ignore=ignore, encoding=encoding))
     except GraphError as error:
@@ -89,6 +88,17 @@ def graph_of_frames(nodes: Any, edges: Any, y: Any, encoding: Mapping[str, Any] 
             raise
         remedy = "options are for nfcgcn.from_frames(nodes, edges, ...), whose graph NFCClassifier(graph) takes"
         raise GraphError(f"{error}; {remedy}") from error
+
+
+def _columns_of(y: Any, frame: Any) -> list[str]:
+    """Return the column of a frame that `y` was taken from: the one of its name, or those that hold the same."""
+    import pandas as pd
+
+    names = list(frame.columns)
+    if getattr(y, "name", None) in names:
+        return [y.name]
+    labels = pd.Series(list(() if y is None else y), dtype=object)
+    return [name for name in names if labels.equals(pd.Series(list(frame[name]), dtype=object))]
 
 
 def refuse_told_labels(y: Any, graph: Graph) -> None:
@@ -159,6 +169,15 @@ def read_nodes(X: Any, graph: Graph) -> Ints:  # noqa: N803
             f"with {known}"
         )
     return np.array([number[name] for name in nodes], np.int64)
+
+
+def with_missing(y: Any, nodes: Ints, graph: Any) -> Any:
+    """Return `y` with None for each -1 that is no class: where `y` is what the user's graph has itself as labels."""
+    own = graph.labels if isinstance(graph, Graph) else getattr(graph, "y", None)
+    given = np.asarray(y)
+    if own is None or given.dtype.kind != "i" or not np.array_equal(given, np.asarray(own)[nodes]) or given.min() >= 0:
+        return y
+    return np.where(given < 0, None, given)  # type: ignore[call-overload]
 
 
 def read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
