@@ -129,6 +129,7 @@ BAD = {
     ("cora.npz",): "cora.npz does not exist",
     ("somewhere/else",): "somewhere/else does not exist",
     ("--nodes", "missing.csv"): "missing.csv does not exist",
+    ("--nodes", "missing.csv", "--edges", "gone.csv"): "2 problems: (1) missing.csv does not exist (2) gone.csv does",
     ("cora", "--nodes", "pa pers!.csv"): "give GRAPH or --nodes, not both; got 'cora' and --nodes pa pers!.csv",
     ("cora", "--label", "topic"): "--label is for tables of nodes and edges; 'cora' has none",
     ("--edges", "cites.csv"): "--edges is for tables of nodes and edges; name them with --nodes, --edges",

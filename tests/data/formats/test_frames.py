@@ -69,6 +69,12 @@ def test_the_named_index_is_a_column(expected):
     same(quietly(NODES.set_index("id"), EDGES, **COLUMNS), expected)
 
 
+def test_named_levels_of_an_index_are_columns(expected):
+    ends = list(EDGES.columns[:2])
+    counted = EDGES.groupby(ends, sort=False).size().to_frame("calls")  # its index has both ends
+    same(quietly(NODES, counted, **COLUMNS), expected)
+
+
 def test_load_takes_frames_too(expected):
     with pytest.warns(NFCWarning, match="filled"):
         same(nfcgcn.load(NODES, edges=EDGES, **COLUMNS), expected)
@@ -103,6 +109,12 @@ BAD = {
         (NODES, EDGES.assign(target=[20, 30, 99])),
         "the frame of edges names 1 id that no row of the frame of nodes has, in 1 of 3 edges: '99'; add the nodes, "
         "remove the edges, or choose unknown_edges='drop' or 'add'",
+    ),
+    "no known id at all": (
+        (NODES, EDGES.assign(target=[7, 8, 99])),
+        "the frame of edges names 3 ids that no row of the frame of nodes has, in 3 of 3 edges: '7', '8', '99'; if the "
+        "ids are in another column, name it with id=; otherwise add the nodes, remove the edges, or choose "
+        "unknown_edges='drop' or 'add'",
     ),
 }
 

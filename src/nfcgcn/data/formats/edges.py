@@ -117,9 +117,10 @@ def lacking_id(table: str, row: int, count: int) -> str:
 
 def unknown_ids(table: str, nodes: str, names: str, count: int, lost: int, rows: int, remedy: str | None = None) -> str:
     """Say that `lost` of the `rows` edges of a table name ids without a node."""
-    remedy = remedy or f"add the nodes, remove the edges, or choose {option('unknown_edges', 'drop', 'add')}"
+    other_column = f"if the ids are in another column, name it with {option('id')}; otherwise " if lost == rows else ""
+    add = f"{other_column}add the nodes, remove the edges, or choose {option('unknown_edges', 'drop', 'add')}"
     where = f"in {lost} of {counted(rows, 'edge')}"
-    return f"{table} names {counted(count, 'id')} that no row of {nodes} has, {where}: {names}; {remedy}"
+    return f"{table} names {counted(count, 'id')} that no row of {nodes} has, {where}: {names}; {remedy or add}"
 
 
 def edge_columns(table: Table, source: str, target: str, weight: str | None, *, can_choose: bool = True) -> list[str]:

@@ -19,8 +19,8 @@ def from_frames(nodes: Any, edges: Any = None, *, name: str = "graph", **options
 
     ``options`` are those of :func:`nfcgcn.data.formats.read_tables`: what columns mean (``id``, ``label``, ``text``,
     ``words``, ``ignore``, ``split``, ``source``, ``target``, ``weight``), ``directed``, ``unknown_edges``, ``features``
-    and ``encoding``. A frame is one of pandas or Polars (a lazy one is collected), or has a method ``to_pandas``. The
-    named index of a pandas frame is a column too.
+    and ``encoding``. A frame is one of pandas or Polars (a lazy one is collected), or has a method ``to_pandas``. Named
+    levels of the index of a pandas frame are columns too.
 
     >>> import pandas as pd
     >>> nodes = pd.DataFrame({"id": ["a", "b", "c"], "size": [1.0, 2.0, 0.5], "label": ["x", "y", None]})
@@ -66,6 +66,7 @@ def _plain_frame(frame: Any, name: str) -> Any:
         frame = frame.collect()
     if library not in ("pandas", "polars") or not hasattr(frame, "columns"):
         raise GraphError(f"{name} must be a data frame of pandas or Polars, got {type(frame).__name__}")
-    if library == "pandas" and frame.index.name is not None and frame.index.name not in frame.columns:
-        frame = frame.reset_index()
-    return frame.reset_index(drop=True) if library == "pandas" else frame
+    if library == "polars":
+        return frame
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    return (frame.reset_index(level=named) if named else frame).reset_index(drop=True)

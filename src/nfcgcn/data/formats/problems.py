@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import DatasetError, GraphError
 
 
 class Problems:
@@ -23,16 +23,18 @@ class Problems:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self._kind: type[DatasetError | GraphError] = DatasetError
 
     @contextmanager
     def gather(self) -> Iterator[None]:
         """Keep an error that the block raises, and go on after the block."""
         try:
             yield
-        except GraphError as error:
+        except (DatasetError, GraphError) as error:
+            self._kind = GraphError if isinstance(error, GraphError) else self._kind
             self.messages += [message for message in error.args if message not in self.messages]
 
     def check(self) -> None:
         """Raise what was gathered as one error."""
         if self.messages:
-            raise GraphError(*self.messages)
+            raise self._kind(*self.messages)
