@@ -228,7 +228,12 @@ def test_what_cannot_be_added_is_one_line(run, trained):
     write("new.csv", [head, ("m0", "", "red", 1, "x")])
     write("edges.csv", [("source", "target"), ("m0", "q9")])
     for arguments, line in {
-        "--add-nodes again.csv": "2 ids of again.csv are nodes of 'papers' already: 'n7', 'n8'; leave these rows out",
+        "--add-nodes again.csv": "again.csv repeats 2 ids of 'papers': 'n7', 'n8'; leave these rows out",
+        "--add-nodes again.csv --add-edges edges.csv": "2 problems: (1) again.csv repeats 2 ids of 'papers': 'n7', "
+        "'n8'; leave these rows out (2) edges.csv names 2 ids that no row of 'papers' or again.csv has, in 1 of 1 "
+        "edge: 'm0', 'q9'; add the nodes or remove the edges",
+        "--add-nodes gone.csv --add-edges lost.csv": "2 problems: (1) gone.csv does not exist (2) lost.csv does not "
+        "exist",
         "--add-nodes new.csv --add-edges edges.csv": "edges.csv names 1 id that no row of 'papers' or "
         "new.csv has, in 1 of 1 edge: 'q9'; add the nodes or remove the edges",
         "--add-edges edges.csv": "edges.csv names 2 ids that no row of 'papers' has, in 1 of 1 edge: 'm0', 'q9'; "

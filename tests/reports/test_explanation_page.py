@@ -268,6 +268,12 @@ def test_small_contributions_beside_large_ones_are_not_written_as_zero():
     assert shown[-6:-1] == ["+0.0040", "+3e\u22125", "\u22122e\u22126", "+5.0000", "+5.0040"]
 
 
+def test_contributions_of_about_one_differ_beside_one_of_more_than_ten():
+    table = np.array([[15.05, 1.4, 0.7, -0.04, 0.0], [0, 0, 0, 0, 0]])
+    shown = texts(figures.contributions(table, [("a",)], list("wxyz"), sums="rows", meaning="m"))
+    assert shown[-6:-1] == ["+15.1", "+1.4", "+0.7", "\u22124e\u22122", "+17.1"]
+
+
 @pytest.mark.parametrize(("value", "colour"), [(1.0, "#053061"), (-1.0, "#67001f")], ids=["blue for", "red against"])
 def test_colours_by_sign(value, colour):
     svg = figures.contributions(np.array([[value, 0], [0, 0]]), [("a",)], ["x"], sums="rows", meaning="m")

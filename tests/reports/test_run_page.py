@@ -340,6 +340,17 @@ def test_it_says_if_the_choice_saw_test_nodes_of_other_seeds(split, num_seeds, s
     assert ("test nodes of other seeds" in render(page)) == shared
 
 
+@pytest.mark.parametrize(
+    ("temperature", "text"),
+    [(2.125, "Scores were divided by 2.12 (temperature"), (1.0, "fitted on validation nodes did not lower their log")],
+)
+def test_it_says_what_temperature_scaling_did(temperature, text):
+    page = make_page(num_seeds=1, temperatures=[temperature], test_scores={key: {"mean": 0.5} for key in SCORES})
+    page.summary["config"]["calibrate"] = "temperature"
+    page = replace(page, reliability=(np.array([30]), np.array([0.8]), np.array([0.9])))
+    assert text in Reader(render(page)).text
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is on PATH")
 def test_what_scores_say_is_readable_on_a_narrow_screen(tmp_path: Path) -> None:

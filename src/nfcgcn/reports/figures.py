@@ -181,7 +181,8 @@ def _write_cells(axes: Axes, table: Array, lefts: Array, tops: Array, coloured: 
 
     exponent = int(np.floor(np.log10(np.abs(table).max(initial=0) or 1.0)))
     unit = 1.0 if -3 <= exponent <= 3 else 10.0**exponent
-    decimals = int(np.clip(1 - np.floor(np.log10(largest / unit)), 0, 4))
+    least = 1 if largest < 100 * unit else 0  # beside a 15, 0.5 and 1.4 are not the same
+    decimals = int(np.clip(1 - np.floor(np.log10(largest / unit)), least, 4))
     for row, column in np.ndindex(table.shape):
         value, left, top = table[row, column], lefts[column], tops[row]
         inside = row < coloured[0] and column < coloured[1]

@@ -12,11 +12,12 @@ import numpy as np
 from nfcgcn.data.formats.edges import EdgeList, edge_columns, read_edges
 from nfcgcn.data.formats.encoding import Encoding
 from nfcgcn.data.formats.labels import listed
-from nfcgcn.data.formats.nodes import Nodes, encode_nodes, gather_nodes, warn_of_unseen
+from nfcgcn.data.formats.nodes import Gathered, Nodes, encode_nodes, gather_nodes, warn_of_unseen
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import make_roles
+from nfcgcn.data.formats.table import Cells, Table
 from nfcgcn.data.formats.tables import checked_ids, open_table
-from nfcgcn.errors import GraphError
+from nfcgcn.errors import GraphError, counted
 from nfcgcn.graph import Graph
 
 
@@ -34,29 +35,43 @@ def add_tables(graph: Graph, nodes: Path | None, edges: Path | None, *, encoding
         )
     ids = np.array(graph.node_names or (), dtype=object)
     content: Nodes | None = None
-    problems = Problems()
-    if nodes is not None:
-        table = open_table(nodes)
-        roles = make_roles(table, known, has_edges=edges is not None, id=known.id)
-        gathered = gather_nodes(table, roles, known)
-        new = checked_ids(table.name, known.id or "", gathered.ids, problems)
-        content = encode_nodes(table, gathered, known, problems)
-        warn_of_unseen(table.name, content.unseen)
-        again = sorted(set(new.tolist()) & set(graph.node_names or ()))
-        if again:
-            raise GraphError(
-                f"{len(again)} ids of {table.name} are nodes of '{graph.name}' already: {listed(again)}; "
-                "leave these rows out"
-            )
-        ids = np.concatenate([ids, new])
+    table: Table | None = None
+    gathered: Gathered | None = None
     new_edges = EdgeList(np.zeros((2, 0), np.int64))
-    if edges is not None:
-        either = f"'{graph.name}'" if nodes is None else f"'{graph.name}' or {nodes}"
-        table = open_table(edges)
-        columns = edge_columns(table, known.source, known.target, known.weight, can_choose=False)
-        remedy = "add the nodes or remove the edges"
-        new_edges = read_edges(table, either, ids, *columns, unknown_edges="error", remedy=remedy)
+    problems = Problems()
+    with problems.gather():
+        if nodes is not None:
+            table = open_table(nodes)
+            roles = make_roles(table, known, has_edges=edges is not None, id=known.id)
+            gathered = gather_nodes(table, roles, known)
+            ids = np.concatenate([ids, _new_ids(graph, table.name, gathered, problems)])
+    with problems.gather():
+        if edges is not None:
+            either = f"'{graph.name}'" if nodes is None else f"'{graph.name}' or {nodes}"
+            further = open_table(edges)
+            columns = edge_columns(further, known.source, known.target, known.weight, can_choose=False)
+            remedy = "add the nodes or remove the edges"
+            if nodes is None or gathered is not None:  # or the new ids are not known
+                new_edges = read_edges(further, either, ids, *columns, unknown_edges="error", remedy=remedy)
+    with problems.gather():
+        if table is not None and gathered is not None:
+            content = encode_nodes(table, gathered, known, problems)
+            warn_of_unseen(table.name, content.unseen)
+    problems.check()
     features = graph.features[:0] if content is None else content.features
     names = tuple(ids[graph.num_nodes :].tolist())
     larger = graph.extend(features, new_edges.pairs, weights=new_edges.weights, names=names)
     return larger if content is None else replace(larger, labels=np.concatenate([graph.labels, content.labels]))
+
+
+def _new_ids(graph: Graph, table: str, gathered: Gathered, problems: Problems) -> Cells:
+    """Return the ids of a table of new nodes; it is a problem if `graph` has some of them already."""
+    new = checked_ids(table, gathered.roles.id or "", gathered.ids, problems)
+    old = set(graph.node_names or ())
+    again = np.array([name in old for name in new.tolist()], bool)
+    with problems.gather():
+        if again.any():
+            ids = sorted(new[again].tolist())
+            count = counted(len(ids), "id")
+            raise GraphError(f"{table} repeats {count} of '{graph.name}': {listed(ids)}; leave these rows out")
+    return np.asarray(new[~again])
