@@ -1,7 +1,7 @@
 """Do the weights of one graph help on another with the same features? ``python transfer.py cora 5``.
 
 A citation graph is cut into two halves with about as many nodes, by breadth-first search from one node; edges between
-them are dropped. A model learns from all labels of the first half but a fifth, which chooses its best epoch. On the
+them are dropped. A model learns from 70 % of the labels of the first half; another 20 % choose its best epoch. On the
 second half it trains with 1 to 50 labels per class, once from that start and once from a random one, with the same
 splits and seeds; the difference has its 95 % interval. ``nfcgcn train GRAPH --init RUN`` does the same with graphs of
 your own. A third argument names another model, a fourth the device.
