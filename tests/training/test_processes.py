@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from nfcgcn import load, make_config, repeat
+from nfcgcn.baselines import DeepWalk
 from nfcgcn.errors import NFCError
 from nfcgcn.evaluation import UnfinishedError
 from nfcgcn.training import DivergedError, processes
@@ -53,6 +54,19 @@ def test_as_one_after_the_other(digits, settings):
             assert torch.equal(tensor, other.run.state[name]), name
         assert not other.model.training
         assert [e for seed, e in told if seed == one.seed] == list(one.run.history)
+
+
+def test_vectors_are_made_once_per_seed(digits, monkeypatch, tmp_path):
+    def counted(*arguments):
+        with (tmp_path / "made").open("a") as file:  # a process of its own would write here, too
+            file.write("x")
+        return make(*arguments)
+
+    make = DeepWalk.vectors
+    monkeypatch.setattr(DeepWalk, "vectors", counted)
+    few = {"epochs": 2, "num_walks": 1, "hidden_channels": 4}
+    repeat(digits, make_config("deepwalk", graph=digits, settings=few), range(3), jobs=2)
+    assert (tmp_path / "made").read_text() == "xxx"
 
 
 def test_the_time_of_all_runs_is_the_time_that_passed(digits):

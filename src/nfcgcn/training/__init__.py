@@ -166,9 +166,10 @@ def fit_together(
 
     On a GPU, NFC-GCNs of the same shape on splits of the same size train side by side: one kernel launch serves them
     all. On the CPU up to ``jobs`` models train at the same time, each in a process of its own, on Linux. Otherwise they
-    train one after the other. Each result is bit for bit what the model would reach alone. ``on_epoch`` is called with
-    the number of the model and its epoch. An interruption ends the series. A run that fails ends it with an error,
-    which has the runs before it. With ``keep`` every run that ends is kept on the disk, if there are several.
+    train one after the other, as models do that make a vector per node from the edges alone: all cores make the
+    vectors, which scoring needs again. Each result is bit for bit what the model would reach alone. ``on_epoch`` is
+    called with the number of the model and its epoch. An interruption ends the series. A run that fails ends it with an
+    error, which has the runs before it. With ``keep`` every run that ends is kept on the disk, if there are several.
     """
     config, device = config or TrainingConfig(), torch.device(device)
     if device.type == "cuda" and len(models) > 1 and config.fan_out is None:
@@ -189,6 +190,8 @@ def fit_together(
             return runs
         except cuda_graph.Refusal as refusal:
             log.debug("one run after the other: %s", refusal)
+    if not all(model.reads_features for model in models):
+        jobs = 1
     if device.type == "cpu" and min(jobs, len(models)) > 1 and processes.can_fork() and current().count == 1:
         return _fit_in_processes(models, graph, splits, config, seeds, jobs, on_epoch, track, keep)
     runs = []
