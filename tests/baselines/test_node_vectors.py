@@ -90,6 +90,8 @@ REFUSED = {
     "embed digits --model gcn": "gcn must be trained first (`nfcgcn train --model gcn`); edges alone suffice for ",
     "embed a digits --model deepwalk": "with --model there is no RUN; got 'a' beside the GRAPH 'digits'",
     "embed digits --model deepwalk --set windw=3": "unknown setting 'windw'; did you mean 'window'?",
+    "embed digits --model deepwalk --layer scores": "--layer scores needs a RUN; a --model has one vector per node",
+    "embed a --seed 1": "--seed needs --model; a RUN has its own seed",
     "embed": "name the RUN whose representation to write, or a --model that learns one from edges alone",
 }
 

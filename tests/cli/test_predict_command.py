@@ -281,7 +281,7 @@ def test_ids_that_would_swell_an_npz_file(run, own, tmp_path):
 def test_a_layer_the_model_does_not_have(run, own, tmp_path):
     folder = save(tmp_path / "run", own(), model="gcn")
     code, _, err = run("embed", str(folder), "digits", "--layer", "first", "--out", "e.npz")
-    text = "error: a GCN has no node-feature convolution and so no layer 'first'; choose 'last'\n"
+    text = "error: GCN has no node-feature convolution and so no layer 'first'; choose 'last'\n"
     assert (code, err) == (2, text)
 
 

@@ -138,7 +138,7 @@ def test_a_single_layer_reads_the_features(sparse_graph):
 
 
 def test_layers_that_are_not_there(sparse_graph):
-    text = r"^a GCN has no node-feature convolution and so no layer 'first'; choose 'last'$"
+    text = r"^GCN has no node-feature convolution and so no layer 'first'; choose 'last'$"
     with pytest.raises(ConfigError, match=text):
         embed(build(sparse_graph, "gcn"), sparse_graph, "first")
     with pytest.raises(ConfigError, match=r"^unknown layer 'lats'; did you mean 'last'\?$"):

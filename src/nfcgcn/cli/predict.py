@@ -132,7 +132,7 @@ def embed(
         str | None,
         typer.Option(help="Without a RUN: learn vectors from the edges of GRAPH alone, by deepwalk, node2vec, ..."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="With --model: the seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="With --model: the seed; by default 0.")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; with --model also a setting."),
@@ -149,9 +149,13 @@ def embed(
         raise ConfigError(unknown("layer", layer, LAYERS))
     chosen = choose_device(device)
     if model is not None:
-        graph, embedding = _learn(model, run, source, seed, read_assignments(assignments or []), out_file)
+        if layer != "last":
+            raise ConfigError(f"--layer {layer} needs a RUN; a --model has one vector per node")
+        graph, embedding = _learn(model, run, source, seed or 0, read_assignments(assignments or []), out_file)
     elif run is None:
         raise ConfigError("name the RUN whose representation to write, or a --model that learns one from edges alone")
+    elif seed is not None:
+        raise ConfigError("--seed needs --model; a RUN has its own seed")
     else:
         saved = checkpoint.load_run(run)
         files.check_writable(out_file, source.inputs(saved))

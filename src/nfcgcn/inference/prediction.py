@@ -165,7 +165,7 @@ def embed(model: NodeClassifier, graph: Graph, layer: Layer = "last", *, device:
         raise ConfigError(unknown("layer", layer, LAYERS))
     if layer == "first" and not isinstance(model, NFCGCN):
         raise ConfigError(
-            f"a {type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
+            f"{type(model).__name__} has no node-feature convolution and so no layer 'first'; choose 'last'"
         )
     if in_pieces(model, graph):
         pieces = compute(model, graph, layer=layer, device=device)
