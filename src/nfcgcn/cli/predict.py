@@ -132,7 +132,7 @@ def embed(
         str | None,
         typer.Option(help="Without a RUN: learn vectors from the edges of GRAPH alone, by deepwalk, node2vec, ..."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="With --model: the seed; by default 0.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="With --model: the seed (default 0).")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the dataset; with --model also a setting."),
