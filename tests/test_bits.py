@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -94,7 +95,8 @@ def test_trainings(model, threads, everything):
     @given(configs(model), graphs(model), st.sampled_from(THREADS[1:]))
     def check(config, graph, several):
         def train():
-            run = fit(config.build(graph, 0), graph, config.split.make(graph, 0), config.training)
+            fresh = copy.copy(graph)  # with none of what was made, and cached, with another number of threads
+            run = fit(config.build(fresh, 0), fresh, config.split.make(fresh, 0), config.training)
             losses = [[epoch["train_loss"], epoch["val_loss"]] for epoch in run.history]
             return {"loss": torch.tensor(losses, dtype=torch.float64), **run.state}
 
