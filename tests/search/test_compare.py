@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import ttest_1samp
 
 import nfcgcn
 from nfcgcn.config.registry import make_config
 from nfcgcn.reports.comparison_page import render
-from nfcgcn.reproduction.ledger import FILE, read
+from nfcgcn.reproduction.experiment import Setup
+from nfcgcn.reproduction.ledger import FILE, Ledger, read
+from nfcgcn.reproduction.schedule import Task
+from nfcgcn.search.series import Series
 from random_graphs import random_graph
 
 QUICK = {"epochs": 4}
@@ -72,6 +76,29 @@ def test_what_a_folder_has_is_not_done_again(graph, comparison):
     assert (folder / FILE).read_bytes().startswith(before)
     assert len(read(folder)) == len(before.splitlines()) + 4
     assert more.rows[0]["test_accuracy"]["runs"][:3] == result.rows[0]["test_accuracy"]["runs"]
+
+
+def test_a_wait_names_what_is_under_way(graph, tmp_path, monkeypatch):
+    """Between two parts nothing is; what another process is doing is named too."""
+    waits = []
+    start = make_config("mlp", graph=graph, settings=QUICK).values
+    tasks = [Task(Setup("selection", graph.name, "mlp", start), (seed,), history=False) for seed in (0, 1)]
+    with Ledger(tmp_path) as ledger:
+        claims = iter([False, False])  # another process has both, once
+        monkeypatch.setattr(ledger, "claim", lambda key, claim=ledger.claim: next(claims, True) and claim(key))
+        series = Series(
+            ledger,
+            {graph.name: graph},
+            torch.device("cpu"),
+            jobs=1,
+            on_record=None,
+            on_wait=lambda names, done, total: waits.append((names, done)),
+            total=2,
+        )
+        series.run(tasks)
+    assert waits[0] == ([f"mlp on {graph.name} in another process"] * 2, 0)
+    assert all(names for names, _ in waits)
+    assert series.done == 2
 
 
 def test_a_fixed_split_needs_one_choice(graph, tmp_path):
