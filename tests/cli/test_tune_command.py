@@ -142,6 +142,20 @@ def test_an_interruption_while_test_nodes_are_scored_keeps_the_rest(run, monkeyp
     assert "The test nodes were not scored." in Path("citations-gcn.html").read_text()
 
 
+def test_while_other_processes_search_the_test_nodes_are_left_to_the_last(run, monkeypatch):
+    search = command.tuning.tune
+    monkeypatch.setattr(command.tuning, "tune", lambda *args, **options: replace(search(*args, **options), elsewhere=1))
+    code, out, err = run("tune", *SMALL, "--trials", "1")
+    assert code == 0
+    assert err.endswith(
+        "other processes still have 1 of the trials under way; the last of them to end scores the test nodes, as does "
+        "the same command later\n"
+    )
+    assert "test accuracy" not in out
+    assert "The test nodes were not scored." in Path("citations-gcn.html").read_text()
+    assert "under way" not in run("tune", *SMALL, "--trials", "1", "--no-test")[2]
+
+
 def test_settings_that_fail_on_test_nodes_are_still_written(run, monkeypatch):
     def fail(*_, **__):
         raise NFCError("training diverged")

@@ -129,6 +129,11 @@ def test_one_that_fails_is_noted_and_ends_nothing(graph, monkeypatch):
         select(graph, config_of(graph, learning_rate=1e30))
 
 
+def test_a_single_other_is_not_counted(graph, monkeypatch):
+    try_only(monkeypatch, learning_rate=1e30)
+    assert select(graph, config_of(graph)).reason.endswith("on validation nodes, and the other candidate did no better")
+
+
 def test_a_budget_that_ends_leaves_candidates_compared_on_the_same_draws(graph, monkeypatch):
     for cost in (1.0, 1.7, 2.4):
         monkeypatch.setattr(selection, "COST", cost)

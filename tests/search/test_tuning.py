@@ -298,6 +298,7 @@ def test_the_best_of_others_while_the_starting_settings_are_under_way(graph, tmp
     assert [t.is_start for t in tuned.trials] == [True, False, False]
     assert results[0].trials == tuned.trials[1:]
     assert results[0].start is None
+    assert (results[0].elsewhere, tuned.elsewhere) == (1, 0)
     write_preset(tmp_path / "found.toml", results[0], graph="g")
     assert "(with the starting settings: not yet known); " in (tmp_path / "found.toml").read_text()
 

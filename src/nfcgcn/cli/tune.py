@@ -119,7 +119,7 @@ def tune(
     """Search for settings that do better on validation nodes, and write them as a preset.
 
     The search can be stopped at any time; the same command goes on with it. Several at the same time share the search.
-    At the end, the settings found and those before are scored once on the test nodes, and a page shows what mattered.
+    When all have ended, the settings found and those before are scored on the test nodes; a page shows what mattered.
     """
     tuning.check_optuna()
     time_allowed = _seconds(minutes, seconds, trials)
@@ -161,7 +161,14 @@ def tune(
         write_preset(preset_file, tuned, graph=source.name)
         _print_search(tuned)
         tested, interrupted = None, tuned.interrupted
-        if with_test and not interrupted and len(config.split.make(graph, first_seed).test):
+        scores = with_test and not interrupted and len(config.split.make(graph, first_seed).test)
+        if scores and tuned.elsewhere:
+            err.print(
+                f"other processes still have {tuned.elsewhere} of the trials under way; the last of them to end scores "
+                "the test nodes, as does the same command later",
+                soft_wrap=True,
+            )
+        elif scores:
             try:
                 with training_bar(2 * test_seeds * config.training.epochs) as on_test_epoch:
                     tested = score_on_test(

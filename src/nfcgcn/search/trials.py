@@ -111,6 +111,14 @@ class Trials:
             trials = [self._result(frozen) for frozen in self._study.get_trials(deepcopy=False)]
         return sorted((trial for trial in trials if trial is not None), key=lambda trial: not trial.is_start)
 
+    def elsewhere(self) -> int:
+        """Return how many trials other processes have under way."""
+        from optuna.trial import TrialState
+
+        with plain_errors(self._path), self._alone() as alone:
+            trials = [] if alone else self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return len(trials)
+
     def begin(self, most: float) -> OptunaTrial | None:
         """Begin a trial and return it with its settings; None if `most` trials are finished or running."""
         from optuna.samplers import TPESampler

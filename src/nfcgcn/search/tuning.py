@@ -49,6 +49,8 @@ class Tuned:
     """Nodes that any seed validates on."""
     trials: tuple[Trial, ...]
     interrupted: bool
+    elsewhere: int = 0
+    """Trials that other processes still had under way at the end."""
 
     @cached_property
     def best(self) -> Trial:
@@ -135,14 +137,14 @@ def tune(
         except KeyboardInterrupt:
             interrupted = True
             kept.reload()
-        done = kept.finished()
+        elsewhere, done = kept.elsewhere(), kept.finished()
     best = best_of(done)
     if best is None:
         if interrupted:
             raise KeyboardInterrupt
         raise TuningError(_why_nothing(done, limits[0], out_of_time=out_of_time))
     validated = len(np.unique(np.concatenate([s.val for s in splits.values()])))
-    return Tuned(with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted)
+    return Tuned(with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted, elsewhere)
 
 
 def check_budget(seconds: float | None, trials: int | None) -> None:
