@@ -227,7 +227,9 @@ def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
         return f"the suggested settings, without a choice: {why}"
     chosen, start = (_result(c) for c in (tried[best], tried[0]))
     if best == 0:
-        others = "the other candidate did no better" if len(tried) == 2 else f"none of {len(tried) - 1} others did better"
+        others = (
+            "the other candidate did no better" if len(tried) == 2 else f"none of {len(tried) - 1} others did better"
+        )
         return f"the suggested settings: {chosen} on validation nodes, and {others}"
     changes = ", ".join(f"{name} {value}" for name, value in tried[best].changes.items())
     return f"{changes}: {chosen} on validation nodes, with the suggested settings {start}"

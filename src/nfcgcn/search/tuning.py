@@ -144,7 +144,9 @@ def tune(
             raise KeyboardInterrupt
         raise TuningError(_why_nothing(done, limits[0], out_of_time=out_of_time))
     validated = len(np.unique(np.concatenate([s.val for s in splits.values()])))
-    return Tuned(with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted, elsewhere)
+    return Tuned(
+        with_params(config, best.params), config, ranges, seeds, validated, tuple(done), interrupted, elsewhere
+    )
 
 
 def check_budget(seconds: float | None, trials: int | None) -> None:
