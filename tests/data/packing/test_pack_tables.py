@@ -235,3 +235,19 @@ def test_an_earlier_store_is_replaced_by_force_alone(tmp_path, tables):
     assert json.loads((tmp_path / "store" / "meta.json").read_text()) == before
     with pytest.raises(NFCError, match="exists and is not a store of nfcgcn"):
         pack_tables(*tables, Path(tmp_path), **OPTIONS, force=True)
+
+
+@pytest.mark.thorough
+def test_rows_of_very_long_text(tmp_path):
+    """In the file they are small: one text, and 3,000 times its place."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    long = pa.array(["x" * 2**20]).dictionary_encode().take(pa.array([0] * 3000))
+    nodes = pa.table({"id": [str(i) for i in range(3000)], "text": long})
+    parquet.write_table(nodes, tmp_path / "nodes.parquet", store_schema=False)
+    write_csv(tmp_path / "edges.csv", {"source": ["0"], "target": ["1"]})
+    with pytest.raises(NFCError) as caught:
+        pack_tables(tmp_path / "nodes.parquet", tmp_path / "edges.csv", tmp_path / "store", memory=2**31)
+    message = "32,768 rows of a column hold more than 2 GiB of text; shorten it, or leave the column out with ignore="
+    assert str(caught.value) == f"nodes.parquet cannot be read: {message}"

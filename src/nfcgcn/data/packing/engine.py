@@ -15,7 +15,7 @@ from nfcgcn.data.formats.delimited import DELIMITERS, DelimitedTable
 from nfcgcn.data.formats.parquet import PARQUET
 from nfcgcn.data.formats.table import MISSING, check_columns
 from nfcgcn.data.formats.tables import SUFFIXES, stem
-from nfcgcn.errors import ConfigError, DatasetError, GraphError, WriteError
+from nfcgcn.errors import ConfigError, DatasetError, GraphError, WriteError, option
 from nfcgcn.files import parsing, reading
 from nfcgcn.settings import one_line
 
@@ -90,6 +90,11 @@ class Engine:
             reason = one_line(error)
             if "nterrupt" in reason:  # by Ctrl-C, which DuckDB hears of while it works
                 raise KeyboardInterrupt from error
+            if "maximum total string size" in reason:  # an OSError, as Arrow hands it on
+                what = f"{ROWS:,} rows of a column hold more than 2 GiB of text"
+                raise DatasetError(
+                    f"{self.table} cannot be read: {what}; shorten it, or leave the column out with {option('ignore')}"
+                ) from error
             if not isinstance(error, self._error):
                 raise
             if re.search(r"No space left|File too large|Could not write|failed to offload", reason):
