@@ -359,7 +359,7 @@ WITH_FEATURES = [m for m in MODELS if MODELS[m].model.reads_features]
 APPLIES = {
     "scaled beforehand": lambda model: model in WITH_FEATURES,
     "explanation": lambda model: model in WITH_FEATURES,
-    "exported": lambda model: MODELS[model].model in EXPORTABLE or issubclass(MODELS[model].model, EXPORTABLE),
+    "exported": lambda model: issubclass(MODELS[model].model, EXPORTABLE),
     "side by side": lambda model: MODELS[model].model is NFCGCN,
     "a mini-batch": lambda model: issubclass(MODELS[model].model, LayeredClassifier),
     "layer by layer": lambda model: issubclass(MODELS[model].model, LayeredClassifier),

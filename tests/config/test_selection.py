@@ -176,7 +176,7 @@ def test_it_says_what_few_labels_cannot_tell(graph):
     )
     too_few = select(graph, config_of(graph), split=split_with(graph, 9, 100))
     assert too_few.cost == 0
-    assert too_few.reason.endswith("9 validation nodes are too few for a choice")
+    assert too_few.reason.endswith("with 9 validation nodes a choice would be chance")
 
 
 def test_ctrl_c_ends_it(graph):

@@ -180,7 +180,7 @@ def test_the_model_stays_as_it_is():
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(ConfigError, match=r"^GAT cannot be exported; NFCGCN, GCN, MLP, JKNet can$"):
+    with pytest.raises(ConfigError, match=r"^GAT cannot be exported; NFCGCN, GCN, FastGCN, MLP, JKNet can$"):
         export(GAT(20, 4, 2, 3))
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match=r"^cannot write .*model\.pt2: .*; choose another place$"):

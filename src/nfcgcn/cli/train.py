@@ -44,7 +44,7 @@ def train(
         bool | None,
         typer.Option(
             "--select/--no-select",
-            help="Choose settings on validation nodes first; by default for a graph without a preset.",
+            help="Choose settings on validation nodes first; by default for a graph that is not built in.",
         ),
     ] = None,
     assignments: Annotated[

@@ -19,7 +19,7 @@ import torch
 from nfcgcn.config.candidates import Candidate, Outcome, Trial, candidates, compared_by, work_per_epoch
 from nfcgcn.config.registry import SELECTED, Config
 from nfcgcn.data.splits import RANDOM, redraw
-from nfcgcn.errors import ConfigError
+from nfcgcn.errors import ConfigError, counted
 from nfcgcn.graph import Graph, Split
 from nfcgcn.randomness import generator
 from nfcgcn.settings import one_line
@@ -223,7 +223,11 @@ def _best(tried: Sequence[Candidate], num_val: int) -> int:
 
 def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
     if not tried[0].trials:
-        why = "all others were given" if num_val >= TOO_FEW else f"{num_val} validation nodes are too few for a choice"
+        why = (
+            "all others were given"
+            if num_val >= TOO_FEW
+            else f"with {counted(num_val, 'validation node')} a choice would be chance"
+        )
         return f"the suggested settings, without a choice: {why}"
     chosen, start = (_result(c) for c in (tried[best], tried[0]))
     if best == 0:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nfcgcn.baselines import GCN, MLP, JKNet
+from nfcgcn.baselines import GCN, MLP, FastGCN, JKNet
 from nfcgcn.errors import ConfigError
 from nfcgcn.files import write_bytes
 from nfcgcn.kernels.reference.node_feature_conv import compose
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOTES = "nfcgcn.json"
 """The file inside a .pt2 that says what the program takes and gives."""
-EXPORTABLE = (NFCGCN, GCN, MLP, JKNet)
+EXPORTABLE = (NFCGCN, GCN, FastGCN, MLP, JKNet)
 
 
 def export(
