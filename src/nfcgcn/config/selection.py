@@ -223,11 +223,8 @@ def _best(tried: Sequence[Candidate], num_val: int) -> int:
 
 def _reason(tried: Sequence[Candidate], best: int, num_val: int) -> str:
     if not tried[0].trials:
-        why = (
-            "all others were given"
-            if num_val >= TOO_FEW
-            else f"with {counted(num_val, 'validation node')} a choice would be chance"
-        )
+        chance = f"with {counted(num_val, 'validation node')} a choice would be chance"
+        why = "all others were given" if num_val >= TOO_FEW else chance
         return f"the suggested settings, without a choice: {why}"
     chosen, start = (_result(c) for c in (tried[best], tried[0]))
     if best == 0:
