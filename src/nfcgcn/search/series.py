@@ -75,16 +75,15 @@ class Series:
                         self._try_here(tasks[number])
                     elif state == "free":
                         workers.start(number)
-                names: list[str] = []
+                names = [self._name(tasks[number]) for number, _ in workers.running.values()]
+                names = names or [f"{self._name(tasks[number])} in another process" for number in waiting]
+                if self.on_wait and names:
+                    self.on_wait(names, self.done, self.total)
                 if workers.running:
                     for number, kind, value in workers.hear(timeout=POLL):
                         self._end(tasks[number], kind, value)
-                    names = [self._name(tasks[number]) for number, _ in workers.running.values()]
                 elif waiting:
                     time.sleep(POLL)
-                    names = [f"{self._name(tasks[number])} in another process" for number in waiting]
-                if self.on_wait and names:
-                    self.on_wait(names, self.done, self.total)
 
     def chosen(self, setup: Setup, seeds: Iterable[int]) -> dict[int, dict[str, Any]] | None:
         """Return the settings that were chosen for a setup, by seed; None if that failed."""

@@ -92,9 +92,9 @@ class Meta:
 
 def is_store(path: Path) -> bool:
     """Return whether `path` is the folder of a store, or the `meta.json` in it; also if that is damaged or missing."""
-    if path.name != META and (path / EDGES).is_file():
-        return True
     try:
+        if path.name != META and (path / EDGES).is_file():
+            return True
         with open_regular(meta_of(path), MAX_META) as file:
             return FORMAT.encode() in file.read(200)
     except (OSError, ValueError, DatasetError):
