@@ -175,9 +175,9 @@ def with_missing(y: Any, nodes: Ints, graph: Any) -> Any:
     """Return `y` with None for each -1 that is no class: where `y` is what the user's graph has itself as labels."""
     own = graph.labels if isinstance(graph, Graph) else getattr(graph, "y", None)
     given = np.asarray(y)
-    if own is None or given.dtype.kind != "i" or not np.array_equal(given, np.asarray(own)[nodes]) or given.min() >= 0:
+    if own is None or given.dtype.kind != "i" or not np.array_equal(given, np.asarray(own)[nodes]):
         return y
-    return np.where(given < 0, None, given)  # type: ignore[call-overload]
+    return np.where(given < 0, None, given) if (given < 0).any() else y  # type: ignore[call-overload]
 
 
 def read_labels(y: Any, rows: Ints, estimator: str) -> tuple[npt.NDArray[Any], Ints, Ints]:
