@@ -1,4 +1,4 @@
-"""How far from a node a model reads, and how far from each other nodes lie."""
+"""How far a model reads from a node, and how far nodes lie from each other."""
 
 from __future__ import annotations
 

@@ -12,19 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nfcgcn.data.formats.assembly import empty_row
+from nfcgcn.data.formats.blocks import count_filled, encode_columns, form_of, join
 from nfcgcn.data.formats.columns import Category, Column, HashedText, Text, Words, learn
 from nfcgcn.data.formats.encoding import Encoding, Form
 from nfcgcn.data.formats.gathering import Pieces, Values
 from nfcgcn.data.formats.labels import choose_classes, class_texts, encode_labels, encode_parts, split_of
-from nfcgcn.data.formats.nodes import (
-    assign_columns,
-    count_filled,
-    encode_columns,
-    form_of,
-    join,
-    learn_columns,
-    warn_of_filled,
-)
+from nfcgcn.data.formats.nodes import assign_columns, learn_columns, warn_of_filled
 from nfcgcn.data.formats.parquet import cells_of_arrow
 from nfcgcn.data.formats.problems import Problems
 from nfcgcn.data.formats.roles import Roles
